@@ -154,6 +154,11 @@ var rules = []Rule{
 			"of the batch is kept for a backward that never comes.",
 		"Put the loop under `with torch.no_grad():` (or `torch.inference_mode()`), or decorate " +
 			"the function with it.", "no_grad"},
+	{"rollout-with-grad", costly, "rollout that builds a graph",
+		"What is collected here is used as it is. Its graphs, with the activations of every step, " +
+			"stay until the buffer is emptied.",
+		"Act under `with torch.no_grad():`. The update runs the model again, with gradients.",
+		"no_grad"},
 	{"outputs-kept-on-card", sized, "outputs of all batches kept on the card",
 		"Without a graph the outputs still lie on the card. Kept for the whole dataset they take " +
 			"the room of the model.",

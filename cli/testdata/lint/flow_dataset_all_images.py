@@ -16,4 +16,4 @@ class Images(Dataset):
         return torch.from_numpy(self.images[i])
 
 
-loader = DataLoader(Images([]), batch_size=8, num_workers=8)  # expect: workers-copy-python-list
+loader = DataLoader(Images([]), batch_size=8, num_workers=8)

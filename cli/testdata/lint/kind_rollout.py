@@ -16,7 +16,7 @@ def clipped(obs_of_env, updates, horizon):
         old, values, actions, seen = [], [], [], []
         for _ in range(horizon):
             obs = obs_of_env()
-            dist = Categorical(logits=policy(obs))
+            dist = Categorical(logits=policy(obs))  # expect: rollout-with-grad
             action = dist.sample()
             old.append(dist.log_prob(action))  # expect: graph-kept-in-list
             values.append(critic(obs))  # expect: graph-kept-in-list
@@ -61,3 +61,41 @@ def smoothed(loader):
         opt.step()
         average = 0.9 * average + 0.1 * loss  # expect: graph-kept-in-list
     return float(average)
+
+
+class Agent:
+    """The state of acting goes on from step to step, with its graph."""
+
+    def __init__(self):
+        self.cell = nn.GRUCell(4, 4)
+        self.state = None
+
+    def act(self, obs):
+        self.state = self.cell(obs, self.state)  # expect: graph-kept-in-list
+        return int(self.state.argmax())
+
+
+def recurrent(obs_of_env, episodes):
+    agent = Agent()
+    for _ in range(episodes):
+        agent.state, done = None, False
+        while not done:
+            done = agent.act(obs_of_env()) > 2
+        loss = policy(obs_of_env()).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+
+
+def adversarial(loader):
+    """The second backward goes through another graph."""
+    for x, _ in loader:
+        fake = policy(x)
+        g_loss = -critic(fake).mean()
+        opt.zero_grad()
+        g_loss.backward(retain_graph=True)  # expect: retain-graph-in-loop
+        opt.step()
+        d_loss = critic(fake.detach()).mean() - critic(x).mean()
+        opt.zero_grad()
+        d_loss.backward()
+        opt.step()

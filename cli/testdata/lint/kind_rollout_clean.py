@@ -70,3 +70,37 @@ def smoothed(loader):
         opt.step()
         average = 0.9 * average + 0.1 * loss.item()
     return average
+
+
+class Agent:
+    def __init__(self):
+        self.cell = nn.GRUCell(4, 4)
+        self.state = None
+
+    def act(self, obs):
+        self.state = self.cell(obs, self.state).detach()
+        return int(self.state.argmax())
+
+
+def recurrent(obs_of_env, episodes):
+    agent = Agent()
+    for _ in range(episodes):
+        agent.state, done = None, False
+        while not done:
+            done = agent.act(obs_of_env()) > 2
+        loss = policy(obs_of_env()).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+
+
+def adversarial(loader):
+    """The second backward needs the graph of the first."""
+    for x, _ in loader:
+        fake = policy(x)
+        d_loss = critic(fake).mean() - critic(x).mean()
+        opt.zero_grad()
+        d_loss.backward(retain_graph=True)
+        g_loss = -critic(fake).mean()
+        g_loss.backward()
+        opt.step()

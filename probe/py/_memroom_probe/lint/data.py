@@ -605,19 +605,35 @@ def lists_and_workers(file):
             else made.get(key(first))
         )
         if name in keeping and isinstance(workers, int) and workers >= 4:
+            gathered = _gathering(file, file.classes[name], keeping[name])
             yield rules.finding(
                 "workers-copy-python-list",
                 call,
                 "`%s.%s` is a Python list: reading it changes reference counts, so each of the %d workers copies its pages over time"
                 % (name, keeping[name], workers),
+                hint=_of_paths(gathered),
             )
-            gathered = _gathering(file, file.classes[name], keeping[name])
-            if gathered is not None:
+            if gathered is not None and not _of_paths(gathered):
                 yield rules.finding(
                     "list-copied-here",
                     gathered,
                     "the objects gathered here are what each worker copies (line %d)" % call.lineno,
                 )
+
+
+def _of_paths(s) -> bool:
+    """self.masks = [p.replace("img", "mask") for p in paths]: one string a file of the folder, of
+    which there may be a hundred
+    """
+    made = getattr(s, "value", None)
+    if not isinstance(made, ast.ListComp):
+        return False
+    spelt = isinstance(made.elt, (ast.JoinedStr, ast.BinOp)) or (
+        isinstance(made.elt, ast.Call) and method(made.elt) in ("replace", "join", "str", "format")
+    )
+    over = made.generators[0].iter
+    names = [key(n) or "" for n in ast.walk(over) if isinstance(n, (ast.Name, ast.Attribute))]
+    return spelt and any(re.search(r"path|file|glob|listdir|scandir", n) for n in names)
 
 
 def _asked_workers(file, value):
@@ -635,6 +651,9 @@ def _gathering(file, c, attribute):
     """The statement in __init__ that puts objects into self.attribute."""
     init = next((f for f in c.body if isinstance(f, FUNCTIONS) and f.name == "__init__"), None)
     for s in in_order(init.body) if init is not None else ():
+        if isinstance(s, ast.Assign) and key(s.targets[0]) == "self." + attribute:
+            if isinstance(s.value, (ast.ListComp, ast.Call)):
+                return s
         for n in own(s):
             if (
                 isinstance(n, ast.Call)
@@ -703,6 +722,7 @@ def _python_list(file, c):
                     return name.split(".", 1)[1]
             if isinstance(node, ast.Assign) and (
                 isinstance(node.value, ast.ListComp)
+                and not _is_array(file, [node.value.elt], arrays)
                 or isinstance(node.value, ast.Call)
                 and (
                     method(node.value) in ("tolist", "readlines", "splitlines")

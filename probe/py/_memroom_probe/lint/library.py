@@ -965,7 +965,7 @@ class Library:
             return self._named_tuple(args)
         if name.startswith("math."):
             return VARYING if any(_varies(v) or nodes(v) for v in args.all()) else NUMBER
-        if name in READS_WHOLE and known(args.kw.get("mmap_mode", NONE)) == Const(None):
+        if name in READS_WHOLE:  # mapped or not: moved to the card it is there whole
             made_node = m.node(False, label=last)
             made_node.whole, made_node.tensor = last, False
             return frozenset([made_node])

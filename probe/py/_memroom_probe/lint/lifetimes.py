@@ -47,6 +47,7 @@ def check(file: Any) -> Iterator[dict]:
     yield from judge.joined()
     yield from judge.evaluation()
     yield from judge.facts()
+    yield from judge.retained()
 
 
 # the run
@@ -200,6 +201,7 @@ class Judge:
     def __init__(self, file: Any, m: Machine) -> None:
         self.file, self.m, self.story = file, m, m.story
         self.told: Set[Tuple[str, int]] = set()
+        self.acted: Set[Any] = set()  # loops whose rollouts were told
 
     def tell(self, rule: str, s: Any, message: str, hint: bool = False) -> Iterator[dict]:
         if s is None or (rule, s.lineno) in self.told:
@@ -272,12 +274,31 @@ class Judge:
             ]
         for n, path in late:
             yield from self._tell_kept(loop, obj, n, path)
+            if not loop.backward and not cached and self._rolled_out(loop, second, n):
+                yield from self._acts(loop, second, n, obj)
 
-    def _rolled_out(self, loop: Loop, second: Round, n: Node) -> bool:
+    def _acts(self, loop: Loop, second: Round, n: Node, obj: Obj) -> Iterator[dict]:
+        """Where the model acts, said once a loop."""
+        made = [a for a in ancestors(n) if a.maker is not None and second in a.born]
+        at = [s for a in made for _, s, number in a.where if number == loop.frame.number]
+        inside = [s for s in at if loop.node in self.file.places[s].loops]
+        if not inside or loop.node in self.acted:
+            return
+        self.acted.add(loop.node)
+        yield from self.tell(
+            "rollout-with-grad",
+            min(inside, key=lambda s: s.lineno),
+            "this forward pass builds a graph that `%s` keeps and no backward goes through"
+            % (obj.label or "a container"),
+        )
+
+    def _rolled_out(self, loop: Loop, second: Round, n: Node, name: str = "") -> bool:
         """Gathered in a training loop, before its backward, which does not go through it: actions
         and values of a rollout that the loss takes as they are.
         """
-        if n.used or n.doubtful or not n.graph or n in self.m.returned:
+        if n.used or not n.graph or n in self.m.returned:
+            return False
+        if n.doubtful and not _TENSORS.search(name):
             return False
         if not any(a.maker is not None and second in a.born for a in ancestors(n)):
             return False  # no model acts in this loop
@@ -456,7 +477,8 @@ class Judge:
                 continue
             summed = n.used and _sums_batches(loop)  # one backward behind the loop
             unused = self._unused(n) and _over_batches(loop)
-            if not n.graph or not (loop.backward or unused or summed):
+            acted = not loop.backward and self._rolled_out(loop, second, n, slot.label)
+            if not n.graph or not (loop.backward or unused or summed or acted):
                 continue
             older = [
                 a
@@ -470,7 +492,8 @@ class Judge:
             if loop.kind == "forward" and self._begun_elsewhere(s, slot.name):
                 continue
             twice = [a for a in older if first in a.used_in and second in a.used_in]
-            if not twice and (n.doubtful and not n.used or _newest(n, second).doubtful):
+            doubtful = n.doubtful and not n.used or _newest(n, second).doubtful
+            if not twice and not acted and doubtful:
                 continue
             given = any(a.maker is not None and second in a.born for a in ancestors(n))
             late = loop.conditional if loop.backward else given
@@ -507,7 +530,7 @@ class Judge:
                             s,
                             "this keeps what line %d hands over with its graph" % handed.lineno,
                         )
-                elif not any(a.doubtful for a in ancestors(n)):
+                elif acted or not any(a.doubtful for a in ancestors(n)):
                     yield from self.tell(
                         "graph-kept-in-list",
                         s,
@@ -650,6 +673,25 @@ class Judge:
             elif kind == "checkpoint":
                 yield from self._checkpoint(s, what)
 
+    def retained(self) -> Iterator[dict]:
+        """backward(retain_graph=True), and no later backward goes through that graph"""
+        sites: Dict[Any, List[Any]] = {}
+        for where, graph, again, rounds in self.story.retained:
+            sites.setdefault(where[-1][1], []).append((graph, again, rounds))
+        for s, calls in sites.items():
+            if any(again or not _plain(graph) for graph, again, _ in calls):
+                continue
+            if len({r.loop.node for _, _, rounds in calls for r in rounds[-1:]}) != 1:
+                continue
+            if not any(r.loop.backward for _, _, rounds in calls for r in rounds):
+                continue
+            yield from self.tell(
+                "retain-graph-in-loop",
+                s,
+                "the graph is retained, and no later backward goes through it: its activations "
+                "stay until the next round replaces them",
+            )
+
     def _keras(self, where: Where, model: Obj, rounds: Any) -> Iterator[dict]:
         if not model.trained:
             return
@@ -678,6 +720,13 @@ class Judge:
                 "torch.load without map_location puts the checkpoint on the card it was saved "
                 "from, and a variable keeps that copy while the model trains",
             )
+
+
+def _plain(graph: Set[Node]) -> bool:
+    """A graph that is known from the loss down to the models that made it."""
+    return any(n.maker is not None for n in graph) and not any(
+        n.graph is None or n.doubtful for n in graph
+    )
 
 
 def _all_small(s: Any) -> bool:

@@ -59,6 +59,7 @@ def buffers(file) -> Iterator[dict]:
                 call,
                 "persistent_workers keeps every worker alive between epochs, and with it its "
                 "batches, shuffle buffers and open shards",
+                hint=not streams,
             )
         elif large and many or deep and (many or large) or very_deep:
             yield rules.finding(
@@ -237,7 +238,7 @@ def hugging_face(file) -> Iterator[dict]:
         if constant(keyword(call, "keep_in_memory")) is True:
             yield rules.finding(
                 "datasets-buffers",
-                call,
+                keyword(call, "keep_in_memory"),
                 "keep_in_memory=True holds the whole dataset in host memory instead of mapping it from disk",
             )
         elif method(call) == "map" and keyword(call, "batched") is not None:

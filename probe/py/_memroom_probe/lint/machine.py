@@ -123,6 +123,8 @@ class Story:
         # (where, is the module in eval mode, rounds, nodes it gave), in grad mode
         self.forwards: List[Tuple[Where, bool, Rounds, Set[Node]]] = []
         self.facts: List[Tuple[str, Where, Any]] = []  # what the library saw
+        # [where, nodes, did a later backward pass go through them?, rounds] of retain_graph=True
+        self.retained: List[List[Any]] = []
 
     def add(self, other: "Story") -> None:
         self.grown += other.grown
@@ -131,6 +133,7 @@ class Story:
         self.joined += other.joined
         self.forwards += other.forwards
         self.facts += other.facts
+        self.retained += other.retained
 
 
 class Machine:
@@ -310,6 +313,7 @@ class Machine:
         """A loss is differentiated; `frees`: its graph is given up; `retains`: retain_graph."""
         if retains:
             self.library.retained(held(value))
+        self._retained(value, retains)
         for i, r in enumerate(self.rounds if frees else ()):
             unless = any(c > i for c in self.conditions)
             if not r.loop.backward:
@@ -335,6 +339,16 @@ class Machine:
                     c.differentiated_later = True
             on = term and n.kind in ("sum", "alias")
             todo.extend((i, on) for i in n.inputs if i.graph is not False)
+
+    def _retained(self, value: Value, retains: bool) -> None:
+        """Which retained graphs does a later backward pass go through?"""
+        graph: Set[Node] = set()
+        for n in held(value):
+            graph |= {a for a in ancestors(n) if not a.weight and not a.data}
+        for entry in self.story.retained:
+            entry[2] = entry[2] or bool(entry[1] & graph)
+        if retains and self.rounds:
+            self.story.retained.append([self.where(), graph, False, self.rounds])
 
     # loops
 

@@ -5,7 +5,8 @@ import re
 from typing import Iterator
 
 from . import rules
-from .flow import in_order, scopes
+from .evidence import few_rounds
+from .flow import bounded_containers, in_order, resets, scopes
 from .names import FUNCTIONS, key, method, own, targets
 
 _COMPILES = ("jax.jit", "jax.pmap", "flax.nnx.jit", "equinox.filter_jit")
@@ -40,6 +41,50 @@ def compiled_in_loop(file) -> Iterator[dict]:
                     "every round of the loop makes a new compiled function: it is traced and "
                     "compiled again, and the program of each round takes memory of its own",
                 )
+
+
+_TREES = re.compile(r"^(all_)?(grads?|gradients|params|opt_state|train_state|state|updates)$")
+
+
+def trees_kept(file) -> Iterator[dict]:
+    """log.append(grads) in every step: a copy of the model's size on the device"""
+    if not {"jax", "flax", "equinox", "optax"} & file.modules:
+        return
+    for s in file.statements:
+        loops = file.places[s].loops
+        call = s.value if isinstance(s, ast.Expr) else None
+        if not loops or not isinstance(call, ast.Call) or method(call) != "append":
+            continue
+        kept = key(call.args[0]) or "" if call.args else ""
+        name = key(call.func.value) if isinstance(call.func, ast.Attribute) else None
+        if not name or not _TREES.match(kept):
+            continue
+        made = any(
+            isinstance(x, ast.Assign)
+            and isinstance(x.value, ast.Call)
+            and any(key(t) == kept for t in targets(x))
+            for x in in_order(loops[-1].body)
+        )
+        if made and not file.places[s].ifs and not few_rounds(loops[-1]):
+            if resets(loops[-1], name, None) or name in bounded_containers(file):
+                continue
+            if not _steps(file, kept):
+                continue
+            yield rules.finding(
+                "model-copies-kept",
+                s,
+                "every round keeps `%s` in `%s`: one more copy of the model's size on the device"
+                % (kept, name),
+            )
+
+
+def _steps(file, kept: str) -> bool:
+    """Does the file differentiate? `state` alone may be that of an environment."""
+    differentiates = any(
+        isinstance(n, ast.Call) and method(n) in ("value_and_grad", "grad", "apply_gradients")
+        for n in file.nodes
+    )
+    return differentiates and kept != "state"
 
 
 def static_argument_changes(file) -> Iterator[dict]:

@@ -3,6 +3,8 @@
 import ast
 
 from . import rules
+from .evidence import SMALL
+from .flow import in_order
 from .names import constant, key, keyword, method, targets, walk_here
 from .tensorflow import LOADING
 
@@ -242,12 +244,39 @@ def passed_again(file):
                     )
 
 
+def _giving_loaded(file):
+    """Functions of this file that read a whole file and give it back."""
+    found = set()
+    for name, f in file.plain_functions.items():
+        loaded = set()
+        for s in in_order(f.body):
+            value = getattr(s, "value", None)
+            if not isinstance(s, (ast.Assign, ast.Return)) or value is None:
+                continue
+            reads = any(
+                isinstance(n, ast.Call)
+                and (file.callee(n) or "") in LOADING
+                and constant(keyword(n, "mmap_mode")) is None
+                or isinstance(n, ast.Name)
+                and n.id in loaded
+                for n in walk_here(value)
+            )
+            if reads and isinstance(s, ast.Return):
+                found.add(name)
+            elif reads:
+                loaded.update(k for k in map(key, targets(s)) if k)
+    return found
+
+
 def _loaded_anywhere(file):
     """Variables that hold a loaded file or a large array, in any function."""
     found = set()
+    givers = _giving_loaded(file)
     for s in file.statements:
         if isinstance(s, ast.Assign) and isinstance(s.value, ast.Call):
             name = file.callee(s.value) or ""
+            if name in givers:
+                found.update(k for k in map(key, targets(s)) if k and not SMALL.search(k))
             if (
                 name in LOADING + ("torch.load", "datasets.load_dataset")
                 or name.endswith(".from_pretrained")

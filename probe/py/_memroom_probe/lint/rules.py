@@ -2,6 +2,7 @@
 with each rule's id.
 """
 
+import ast
 import os
 
 from . import (
@@ -92,6 +93,7 @@ ALL = (
     tensorflow.tape_around_loop,
     of_jax.compiled_in_loop,
     of_jax.static_argument_changes,
+    of_jax.trees_kept,
     ray_tune.resources,
     ray_tune.captures,
     ray_tune.passed_again,
@@ -107,6 +109,7 @@ ALL = (
 
 
 def check(tree, path=""):
+    shorten(tree)
     file = File(tree)
     seen = set()
     found = []
@@ -117,8 +120,29 @@ def check(tree, path=""):
                 seen.add(where)
                 found.append(finding)
     found += _of_the_run(file, found)
-    found = evidence.hints(file, path, found)
+    found = evidence.hints(file, path, _said_once(found))
     return sorted(found, key=lambda f: (f["line"], f["rule"]))
+
+
+LONGEST_TABLE = 500  # entries
+
+
+def shorten(tree):
+    """Cuts tables of constants: generated files have hundreds of thousands of entries."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        for name in ("elts", "keys", "values"):
+            entries = getattr(node, name, None)
+            if isinstance(entries, list) and len(entries) > LONGEST_TABLE:
+                del entries[LONGEST_TABLE:]
+        todo.extend(ast.iter_child_nodes(node))
+
+
+def _said_once(found):
+    """Where a line has a mistake of its own, it is not named as part of another one."""
+    own = {f["line"] for f in found if not f["rule"].endswith("-here")}
+    return [f for f in found if not f["rule"].endswith("-here") or f["line"] not in own]
 
 
 def _of_the_run(file, found):

@@ -179,6 +179,8 @@ def notebook(path, data):
         cells = cells["cells"] if "cells" in cells else cells["worksheets"][0]["cells"]
     except (ValueError, KeyError, IndexError, TypeError):
         raise Unreadable("not a notebook: no cells in it") from None
+    if not isinstance(cells, list):
+        raise Unreadable("not a notebook: no cells in it")
     lines, starts, skipped, number = [], [], 0, 0
     for cell in cells:
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
@@ -208,9 +210,14 @@ def without_magics(lines):
     ):
         return None
     clean = []
+    goes_on = False  # a shell command over several lines
     for line in lines:
         stripped = line.lstrip()
-        if (
+        if goes_on:
+            goes_on, line = stripped.rstrip().endswith("\\"), ""
+        elif stripped.startswith(("%", "!")) and stripped.rstrip().endswith("\\"):
+            goes_on, line = True, line[: len(line) - len(stripped)] + "pass"
+        elif (
             stripped.startswith(("%", "!", "?"))
             or stripped.rstrip().endswith("?")
             and not stripped.startswith("#")
@@ -218,6 +225,8 @@ def without_magics(lines):
             line = line[: len(line) - len(stripped)] + "pass"
         elif re.match(r"\s*[\w, ]+=\s*[!%]", line):
             line = re.sub(r"=\s*[!%].*", "= None", line)
+        elif re.match(r"\s*(if|else|elif|for|while|with|try|except|finally)\b.*:\s*[!%]\w", line):
+            line = re.sub(r":\s*[!%]\w.*", ": pass", line)
         clean.append(line)
     return clean
 
