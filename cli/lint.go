@@ -120,7 +120,8 @@ func (c *lintCmd) Run(s *session) error {
 
 // look analyses the files, applies fixes where asked, and gives what is left to say.
 func (c *lintCmd) look(s *session, files []string) (lintResult, error) {
-	result := lintResult{Findings: []lint.Finding{}, Hints: []lint.Finding{}, Skipped: []skippedFile{}, Files: len(files)}
+	result := lintResult{Findings: []lint.Finding{}, Hints: []lint.Finding{},
+		Skipped: []skippedFile{}, Files: len(files)}
 	pythons := findPythons(c.Python)
 	if len(pythons) == 0 {
 		return result,

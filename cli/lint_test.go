@@ -54,7 +54,7 @@ func TestLintFindsWhatIsMarked(t *testing.T) {
 	for _, sample := range samples {
 		found[sample] = map[int]string{}
 	}
-	for _, f := range append(slices.Clone(result.Findings), result.Hints...) {
+	for _, f := range append(slices.Clone(result.Hints), result.Findings...) {
 		if found[f.File] == nil {
 			t.Fatalf("a finding in %q, which is no sample", f.File)
 		}

@@ -42,7 +42,7 @@ def main():
         [transforms.Resize(256), transforms.CenterCrop(224), transforms.ToTensor()]
     )
     data = ProductImages("/data/products", "/data/products/index.jsonl", tf)
-    loader = DataLoader(  # expect: loader-buffers
+    loader = DataLoader(  # hint: loader-buffers
         data, batch_size=256, shuffle=True, num_workers=16, pin_memory=True, persistent_workers=True
     )
     net = resnet50(num_classes=128).cuda().to(memory_format=torch.channels_last)
