@@ -64,7 +64,7 @@ func others(n int) string {
 func (r *ranks) lostRank(gone []*person) *person {
 	var largest *person
 	for _, who := range gone {
-		if r.whereLost(who.pid) != "" {
+		if r.diedOf(who.pid) != "" {
 			return who
 		}
 		if largest == nil || who.resident > largest.resident {
@@ -77,11 +77,20 @@ func (r *ranks) lostRank(gone []*person) *person {
 	return nil
 }
 
-func (r *ranks) whereLost(pid int) event.Where {
+// diedOf is which memory a rank ran out of by what its probe said; "" where it said nothing of it.
+func (r *ranks) diedOf(pid int) event.Where {
 	for _, d := range r.record.said.Deaths {
 		if d.PID == pid && d.Where != "" {
 			return d.Where
 		}
+	}
+	return ""
+}
+
+// whereLost is which memory a rank ran out of, by its probe or by what the kernel counted.
+func (r *ranks) whereLost(pid int) event.Where {
+	if where := r.diedOf(pid); where != "" {
+		return where
 	}
 	if r.meters.kills(r.job.state.Base) > 0 {
 		return event.WhereCgroup
