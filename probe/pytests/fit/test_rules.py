@@ -342,5 +342,155 @@ class Rounding(unittest.TestCase):
         self.assertIsNone(rounding.of_pieces(sums, lambda x: 1 / 0, batch(x)))
 
 
+class WhatChoicesCost(unittest.TestCase):
+    """Known answers: bytes and seconds of each kind of choice."""
+
+    def cost(self, grains=(), **more):
+        values = {
+            "saved_fixed": 10.0,
+            "saved_row": 80.0,
+            "peak_fixed": 20.0,
+            "peak_row": 100.0,
+            "time_fixed": 0.5,
+            "time_row": 1.0,
+            "output_row": 4.0,
+            "elements_row": 2.0,
+            "half": False,
+            "has_loss": True,
+            "grains": list(grains),
+            "away_fixed": 5.0,
+            "away_row": 30.0,
+            "travel": 1e-9,
+        }
+        values.update(more)
+        return cost.Cost(**values)
+
+    def test_a_loss_outside_of_the_module(self):
+        self.assertEqual(choices.extra(self.cost(), 8), 0)
+        self.assertEqual(choices.extra(self.cost(has_loss=False), 8), 8 * 2 * 8)
+        self.assertEqual(choices.extra(self.cost(has_loss=False, half=True), 8), 12 * 2 * 8)
+
+    def test_seconds(self):
+        """A forward pass is a third of a step; a piece costs a hundredth of it at the least."""
+        seconds = lambda *a, **k: choices._choice("x", 0, 0, *a, **k).seconds
+        self.assertAlmostEqual(seconds(0.0, self.cost(), 8), 8.5)
+        self.assertAlmostEqual(seconds(1.0, self.cost(), 8), 8.5 * 4 / 3)
+        self.assertAlmostEqual(seconds(0.0, self.cost(), 8, pieces=4), 8 + 4 * 0.5)
+        self.assertAlmostEqual(seconds(0.0, self.cost(time_fixed=0.0), 8, pieces=4), 8 + 4 * 0.08)
+
+    def test_travel_at_the_slower_of_two_speeds(self):
+        seconds = lambda travel: (
+            choices._choice("x", 0, 0, 0.0, self.cost(travel=travel), 8, offload=16e9).seconds
+        )
+        self.assertAlmostEqual(seconds(0.0), 8.5 + 4)  # 8 GB a second, there and back
+        self.assertAlmostEqual(seconds(1e-9), 8.5 + 16)
+
+    def test_as_it_is_comes_first(self):
+        first = next(choices.all_of(batch(torch.zeros(8, 3)), None, self.cost(), False))
+        self.assertEqual((first.needs, first.stays), (20 + 800, 10 + 640 + 32))
+        self.assertEqual(first.remedies(), [])
+
+    def test_the_whole_call(self):
+        found = list(choices.all_of(batch(torch.zeros(8, 3)), None, self.cost(), False))
+        self.assertEqual([c.remedies() for c in found], [[], ["checkpointing"]])
+        self.assertEqual((found[1].needs, found[1].stays), (20 + 800 + 32, 32))
+        never = self.cost(recomputable=False)
+        self.assertEqual(len(list(choices.all_of(batch(torch.zeros(8, 3)), None, never, False))), 1)
+
+    def test_the_moment_of_a_recompute(self):
+        parts = [Part(n, torch.nn.Identity(), s, 5) for n, s in (("a", 30), ("b", 40))]
+        what = self.cost([parts])
+        # 10 are saved outside of parts; 100 - 80 - 8 beside what is saved
+        self.assertEqual(choices._at_recompute(what, parts, {0}), 10 + 30 + 12)
+        self.assertEqual(choices._at_recompute(what, parts, {1}), 10 + 30 + 40 + 12)
+        self.assertEqual(choices._at_recompute(what, parts, {0, 1}), 10 + 5 + 40 + 12)
+
+    def test_numbers_of_pieces(self):
+        self.assertEqual(choices._counts(1), [])
+        self.assertEqual(choices._counts(2), [2])
+        self.assertEqual(choices._counts(7), [2, 3, 4, 5, 6, 7])
+        self.assertEqual(choices._counts(20)[-2:], [16, 20])
+        self.assertEqual(choices._counts(256)[-1], 256)
+        self.assertEqual(choices._counts(300)[-1], 256)
+        self.assertEqual(choices._counts(200)[-2:], [192, 200])
+
+    def test_pieces_that_wait_keep_their_graphs(self):
+        """Pieces whose backward pass comes later keep their nodes twice; others keep none."""
+        what = self.cost(graph=7.0)
+        rows = batch(torch.zeros(8, 3))
+        waits = list(choices._pieces(rows, False, what, 0, 100, 80, ()))
+        none = [c for c in waits if c.pieces == 4 and c.share.keep == 0][0]
+        self.assertEqual(none.needs, 20 + 100 * 2 + 32 + 2 * 3 * 7)
+        self.assertEqual(none.stays, 32 + 10 + 2 * 3 * 7)
+        self.assertEqual(none.twice, 1.0)
+        half = [c for c in waits if c.pieces == 4 and c.share.keep == 2][0]
+        self.assertEqual(half.twice, 0.5)
+        self.assertEqual(half.stays, none.stays + 80 * 2 * 2)
+        at_once = [c for c in choices._pieces(rows, True, what, 0, 100, 80, ()) if c.pieces == 4]
+        self.assertEqual({c.needs for c in at_once}, {20 + 200 + 32})
+        self.assertEqual(at_once[0].twice, 0.0)
+
+    def test_what_leaves_for_the_host(self):
+        found = list(choices._offloaded(8, self.cost(), 3))
+        self.assertEqual([round(c.offload) for c in found], [160, 320, 480, 608])
+        self.assertEqual([c.all_away for c in found], [False, False, False, True])
+        self.assertEqual(found[0].needs, 5 + 240 + 3 + 480)
+        self.assertAlmostEqual(found[3].needs, 5 + 240 + 3 + 32)
+        self.assertAlmostEqual(found[3].stays, 32 + 10 + 32)
+
+    def test_room_for_work_spaces(self):
+        """A tenth of a work space must be free besides: it has to lie in one piece."""
+        plain = choice(100, 60, 1)
+        moments = [spaces.Moment(0.5, 200, 100)]
+        (wide,) = choices.with_spaces([plain], moments, 8)
+        self.assertEqual(wide.needs, 30 + 200 + 10)
+        (same,) = choices.with_spaces([choice(900, 60, 1)], moments, 8)
+        self.assertEqual(same.needs, 900)
+        split = choice(100, 60, 1, share=microbatch.Share(2))
+        self.assertIs(next(choices.with_spaces([split], moments, 8)), split)
+        self.assertIs(next(choices.with_spaces([plain], [], 8)), plain)
+
+
+class Sizes(unittest.TestCase):
+    def test_words(self):
+        for count, expected in (
+            (0, "0B"),
+            (1023, "1023B"),
+            (1024, "1KiB"),
+            (1536, "1.5KiB"),
+            (-2 << 20, "-2MiB"),
+            ((1 << 20) - 1, "1MiB"),  # never 1024KiB
+            ((1 << 30) - 1, "1GiB"),
+            (5 << 50, "5PiB"),
+            (2048 << 50, "2048PiB"),
+        ):
+            self.assertEqual(room.words(count), expected)
+
+    def test_state_that_is_still_to_come(self):
+        weight = torch.nn.Parameter(torch.zeros(10))
+        for make, copies in (
+            (lambda p: torch.optim.SGD(p, lr=1), 0),
+            (lambda p: torch.optim.SGD(p, lr=1, momentum=0.9), 1),
+            (lambda p: torch.optim.Adam(p), 2),
+            (lambda p: torch.optim.Adam(p, amsgrad=True), 3),
+            (lambda p: torch.optim.Adagrad(p), 1),
+            (lambda p: torch.optim.RMSprop(p), 1),
+            (lambda p: torch.optim.RMSprop(p, momentum=0.9), 2),
+            (lambda p: torch.optim.RMSprop(p, centered=True), 2),
+            (lambda p: torch.optim.RMSprop(p, momentum=0.9, centered=True), 3),
+        ):
+            optimizer = make([weight])
+            self.assertEqual(room._copies(optimizer, optimizer.param_groups[0]), copies, optimizer)
+            expected = 0 if optimizer.state.get(weight) else copies * 40
+            self.assertEqual(room.state_of(optimizer), expected, optimizer)
+        frozen = torch.nn.Parameter(torch.zeros(10), requires_grad=False)
+        self.assertEqual(room.state_of(torch.optim.Adam([frozen])), 0)
+
+    def test_a_twentieth_of_a_wall_stays_free(self):
+        """For fragmentation and what was not foreseen: 5 to 8 GiB of 100."""
+        free = (100 << 30) - governor.Governor(lambda *a, **k: None, set())._budget(100 << 30)
+        self.assertTrue(5 << 30 < free < 8 << 30, free)
+
+
 if __name__ == "__main__":
     unittest.main()
