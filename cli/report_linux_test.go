@@ -91,9 +91,13 @@ func (s *serving) runs(token string) (list []listedRun) {
 // waitFor asks again and again; only a hang makes it give up.
 func waitFor(t *testing.T, what string, yes func() bool) {
 	t.Helper()
-	for begin := time.Now(); !yes(); time.Sleep(100 * time.Millisecond) {
-		if time.Since(begin) > 2*time.Minute {
-			t.Fatalf("waited two minutes until %s", what)
+	begin, limit := time.Now(), 10*time.Minute
+	if end, set := t.Deadline(); set {
+		limit = time.Until(end) / 2
+	}
+	for ; !yes(); time.Sleep(50 * time.Millisecond) {
+		if time.Since(begin) > limit {
+			t.Fatalf("waited %v until %s", limit, what)
 		}
 	}
 }

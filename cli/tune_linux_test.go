@@ -303,12 +303,10 @@ func TestTuneRefusesASecondScheduler(t *testing.T) {
 	defer func() { _ = first.Wait() }()
 	defer r.file("go", "")
 	lock := filepath.Join(r.dir, "home", "studies", "two", "lock")
-	for range 500 {
-		if data, err := os.ReadFile(lock); err == nil && len(data) > 0 {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	waitFor(t, "the first scheduler has its lock", func() bool {
+		data, err := os.ReadFile(lock)
+		return err == nil && len(data) > 0
+	})
 	text, err := r.command("tune", "resume", "two").CombinedOutput()
 	if err == nil || !strings.Contains(string(text), "another memroom works on it") {
 		t.Errorf("%v\n%s", err, text)

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,10 +75,14 @@ func runJob(t *testing.T, python string, setup Setup, env []string, args ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	collected := make(chan []Heard)
+	collected, accepted := make(chan []Heard), make(chan struct{})
 	go func() {
 		var all []Heard
 		for h := range l.Messages() {
+			if h.Conn.PID == os.Getpid() { // ours: see drain
+				close(accepted)
+				continue
+			}
 			all = append(all, h)
 		}
 		collected <- all
@@ -87,9 +93,34 @@ func runJob(t *testing.T, python string, setup Setup, env []string, args ...stri
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	failed := cmd.Run()
-	time.Sleep(50 * time.Millisecond) // what is in the socket is read before the close
+	drain(t, l, setup.Socket, accepted)
 	l.Close()
 	return job{out.String(), errs.String(), failed, <-collected}
+}
+
+// drain waits until everything has been read that processes sent that have ended. The listener
+// takes connections in their order, so that one of ours comes after all of theirs.
+func drain(t *testing.T, l *Listener, socket string, accepted <-chan struct{}) {
+	t.Helper()
+	last, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last.Close()
+	<-accepted
+	left := func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for c := range l.conns {
+			if c.PID != os.Getpid() && syscall.Kill(c.PID, 0) == syscall.ESRCH {
+				return true
+			}
+		}
+		return false
+	}
+	for left() {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // socketPath is short enough for a unix socket wherever the test's own folder lies.
@@ -404,34 +435,26 @@ for i in range(600):
 		t.Fatal(err)
 	}
 	framework := false
-	for deadline := time.After(30 * time.Second); ; {
-		select {
-		case h := <-second.Messages():
-			switch m := h.Message.(type) {
-			case *Framework:
-				framework = m.Name == "torch"
-			case *Done:
-				if m.ID != 5 || !m.OK || !framework {
-					t.Errorf("answer %+v, framework repeated: %v", *m, framework)
-				}
-				return
+	for h := range second.Messages() {
+		switch m := h.Message.(type) {
+		case *Framework:
+			framework = m.Name == "torch"
+		case *Done:
+			if m.ID != 5 || !m.OK || !framework {
+				t.Errorf("answer %+v, framework repeated: %v", *m, framework)
 			}
-		case <-deadline:
-			t.Fatal("no answer to the command")
+			return
 		}
 	}
 }
 
 func heardHello(t *testing.T, l *Listener) *Conn {
 	t.Helper()
-	for deadline := time.After(30 * time.Second); ; {
-		select {
-		case h := <-l.Messages():
-			if _, ok := h.Message.(*Hello); ok {
-				return h.Conn
-			}
-		case <-deadline:
-			t.Fatal("nobody said hello")
+	for h := range l.Messages() {
+		if _, ok := h.Message.(*Hello); ok {
+			return h.Conn
 		}
 	}
+	t.Fatal("nobody said hello")
+	return nil
 }

@@ -76,7 +76,9 @@ func TestAttachAtTerminal(t *testing.T) {
 
 func TestDetach(t *testing.T) {
 	w := newWorkshop(t, ourselves)
-	got := w.run("--detach", "--", "sh", "-c", "sleep 0.5; echo later; exit 3")
+	release := filepath.Join(w.home, "release")
+	got := w.run("--detach", "--", "sh", "-c",
+		"until test -e "+release+"; do sleep 0.05; done; echo later; exit 3")
 	id := strings.TrimSpace(got.out)
 	if got.code != 0 || !strings.Contains(id, "-") {
 		t.Fatalf("%+v", got)
@@ -84,6 +86,7 @@ func TestDetach(t *testing.T) {
 	if live := w.finish(w.memroom("runs", "--active")); !strings.Contains(live.out, id) {
 		t.Errorf("it runs, but: %+v", live)
 	}
+	w.file("release", "")
 	if rest := w.finish(w.memroom("attach", "--all", id)); rest.out != "later\n" || rest.code != 3 {
 		t.Errorf("%+v", rest)
 	}
@@ -104,11 +107,13 @@ func TestDetachThatCannotStart(t *testing.T) {
 
 func TestTopAndView(t *testing.T) {
 	w, d := newWorkshop(t, ourselves), newDesk(t)
+	release := filepath.Join(w.home, "release")
 	cmd := w.memroom("run", "--view", "--", "sh", "-c",
-		"echo words of the command; sleep 2; exit 5")
+		"echo words of the command; until test -e "+release+"; do sleep 0.05; done; exit 5")
 	d.sit(cmd)
 	d.waitFor("host memory")
 	d.waitFor("words of the command")
+	w.file("release", "")
 	_ = cmd.Wait()
 	d.waitFor("\x1b[?1049l") // the first screen comes back
 	if code := cmd.ProcessState.ExitCode(); code != 5 {

@@ -182,7 +182,7 @@ func TestWithoutProbe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorkshop(t, ourselves)
 			got := w.run(append(append([]string{"--"}, args...),
-				"import time; kept = bytearray(50 << 20); time.sleep(0.6); print('done')")...)
+				waitsForReadings+"kept = bytearray(50 << 20)\nreadings(3)\nprint('done')\n")...)
 			summary, err := w.folder().Summary()
 			if err != nil || got.out != "done\n" || summary.Peaks.Unreclaimable < 50*event.MiB {
 				t.Errorf("%+v %v %+v", got, err, summary.Peaks)

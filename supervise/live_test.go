@@ -20,9 +20,23 @@ type liveCase struct {
 	never    []string // cures that do not fit
 }
 
-// watched runs a script and gives its findings of a kind.
-func watched(w *workshop, kind string, command ...string) []event.Finding {
+// recordText is a module for the scripts here: a program with a mistake goes on until the record
+// names it, however fast or slow the machine is.
+const recordText = `
+import glob, os
+def says():
+    wanted = os.environ["MEMROOM_TEST_SAYS"]
+    found = glob.glob(os.environ["MEMROOM_HOME"] + "/runs/*/events.jsonl")
+    lines = [line for path in found for line in open(path) if '"finding"' in line]
+    return not wanted or any(all(w in line for w in wanted.split("\n")) for line in lines)
+`
+
+// watched runs a script and gives its findings of the case's kind.
+func (c liveCase) watched(w *workshop, command ...string) []event.Finding {
 	w.Helper()
+	kind := c.kind
+	w.file("record.py", recordText)
+	w.env = append(w.env, "MEMROOM_TEST_SAYS="+strings.Join(c.says, "\n"))
 	got := w.run(append([]string{"--"}, command...)...)
 	if got.code != 0 || !strings.Contains(got.out, "done") {
 		w.Fatalf("exit %d\n%s\n%s", got.code, got.out, got.err)
@@ -138,7 +152,7 @@ func TestEvaluationIsAPhase(t *testing.T) {
 			w := newWorkshop(t, ourselves)
 			w.oneThread()
 			c.kind = "evaluation"
-			c.check(t, watched(w, c.kind, python, w.file("evaluates.py", evaluates), how))
+			c.check(t, c.watched(w, python, w.file("evaluates.py", evaluates), how))
 		})
 	}
 }
@@ -146,7 +160,7 @@ func TestEvaluationIsAPhase(t *testing.T) {
 // readsByWorkers trains an epoch over two million samples that four workers read from Python
 // objects or from one array.
 const readsByWorkers = `
-import sys, time, warnings, numpy, torch
+import sys, time, warnings, numpy, torch, record
 from torch.utils.data import DataLoader, Dataset
 warnings.simplefilter("ignore")
 n = 2_000_000
@@ -158,10 +172,11 @@ class Samples(Dataset):
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
 samples = Samples(sys.argv[1] == "objects")
-for x in DataLoader(samples, batch_size=4096, num_workers=4, shuffle=True):
+for step, x in enumerate(DataLoader(samples, batch_size=4096, num_workers=4, shuffle=True)):
     loss = model(x.float()[:, None]).mean()
     optimizer.zero_grad(); loss.backward(); optimizer.step()
     time.sleep(0.04)  # an epoch lasts 20 s at least, however fast the machine is
+    if step >= 300 and step % 10 == 0 and record.says(): break
 print("done")
 `
 
@@ -179,7 +194,7 @@ func TestWorkersCopyTheirParent(t *testing.T) {
 			w := newWorkshop(t, ourselves)
 			w.oneThread()
 			c.kind = "worker_growth"
-			found := watched(w, c.kind, python, w.file("workers.py", readsByWorkers), data)
+			found := c.watched(w, python, w.file("workers.py", readsByWorkers), data)
 			if w.state(w.folder()).Cgroup == "" && len(found) == 0 {
 				testenv.Needs(t, "a cgroup", "proportional memory is slow to read without one")
 			}
@@ -190,7 +205,7 @@ func TestWorkersCopyTheirParent(t *testing.T) {
 
 // keeps trains and keeps something of every step, in one of several ways.
 const keeps = `
-import sys, time, torch
+import itertools, sys, time, torch, record
 how = sys.argv[1]
 torch.manual_seed(0)
 model = torch.nn.Linear(256, 256)
@@ -201,7 +216,7 @@ class Meter:
 
 meter, total, history = Meter(), 0.0, []
 kept = []
-for step in range(500):
+for step in itertools.count():
     y = model(torch.randn(64, 256))
     loss = y.square().mean()
     optimizer.zero_grad(); loss.backward(); optimizer.step()
@@ -211,6 +226,7 @@ for step in range(500):
         history.append(y.detach())
     if how == "clean": kept = (kept + [y.detach()])[-4:]
     time.sleep(0.005)
+    if step >= 200 and step % 20 == 0 and record.says(): break
 print("done")
 `
 
@@ -228,14 +244,14 @@ func TestLeaksNameWhoHolds(t *testing.T) {
 			w := newWorkshop(t, ourselves)
 			w.oneThread()
 			c.kind = "leak"
-			c.check(t, watched(w, c.kind, python, w.file("keeps.py", keeps), how))
+			c.check(t, c.watched(w, python, w.file("keeps.py", keeps), how))
 		})
 	}
 }
 
 // buildsTorch trains one model after the other and keeps them, or the best one.
 const buildsTorch = `
-import sys, time, torch
+import itertools, sys, time, torch, record
 how = sys.argv[1]
 class Net(torch.nn.Module):
     def __init__(self):
@@ -254,27 +270,29 @@ def train_one():
     return model, optimizer, loss.item()
 
 folds, best = {}, None
-for fold in range(14):
+for fold in itertools.count():
     model, optimizer, loss = train_one()
     if how == "models": folds[fold] = {"loss": loss, "model": model}
     if how == "optimizers": folds[fold] = optimizer
     if how == "best": best = model if best is None or loss < 0.1 else best
+    if fold >= 9 and record.says(): break
 print("done")
 `
 
 // buildsKeras fits one Keras model after the other, with and without clearing the session.
 const buildsKeras = `
-import gc, os, sys, time
+import gc, itertools, os, sys, time, record
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy, keras
 x, y = numpy.zeros((64, 64), "float32"), numpy.zeros((64, 1), "float32")
-for trial in range(8):
+for trial in itertools.count():
     if sys.argv[1] == "clear":
         keras.backend.clear_session(); gc.collect()
     model = keras.Sequential([keras.layers.Dense(1024), keras.layers.Dense(1024), keras.layers.Dense(1)])
     model.compile("adam", "mse")
     model.fit(x, y, verbose=0)
     time.sleep(0.5)  # no training is as short as this one
+    if trial >= 6 and record.says(): break
 print("done")
 `
 
@@ -302,7 +320,7 @@ func TestModelsBuiltInALoop(t *testing.T) {
 			w := newWorkshop(t, ourselves)
 			w.oneThread()
 			c.kind = "models"
-			c.check(t, watched(w, c.kind, python, w.file("builds.py", text), how))
+			c.check(t, c.watched(w, python, w.file("builds.py", text), how))
 		})
 	}
 }
@@ -519,7 +537,7 @@ func TestCheckpointsThatStayBesideTheModel(t *testing.T) {
 			w := newWorkshop(t, ourselves)
 			t.Setenv("OMP_NUM_THREADS", "1")
 			c.kind = "checkpoint"
-			c.check(t, watched(w, c.kind, python, w.file("resumes.py", resumes), how))
+			c.check(t, c.watched(w, python, w.file("resumes.py", resumes), how))
 		})
 	}
 }

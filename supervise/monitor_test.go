@@ -56,7 +56,7 @@ func watching(t *testing.T) (m *Monitor, record *notes, signals func() []signalR
 	m = &Monitor{Record: record, Options: DefaultOptions()}
 	m.assemble(ours.conn)
 	return m, record, func() (got []signalRequest) {
-		for what, payload := range queued(keeper.conn) {
+		for what, payload := range queued(t, ours.conn, keeper.conn) {
 			var r signalRequest
 			if what == saySignal && json.Unmarshal(payload, &r) == nil {
 				got = append(got, r)
@@ -66,13 +66,21 @@ func watching(t *testing.T) (m *Monitor, record *notes, signals func() []signalR
 	}
 }
 
-// queued gives the messages that lie in a socket already.
-func queued(conn *net.UnixConn) iter.Seq2[kind, []byte] {
+// endOfQueue is a message that only queued sends.
+const endOfQueue kind = '$'
+
+// queued gives the messages that were sent from one end of a socket to the other.
+func queued(t *testing.T, from, to *net.UnixConn) iter.Seq2[kind, []byte] {
 	return func(yield func(kind, []byte) bool) {
+		if err := writeMessage(from, endOfQueue, nil); err != nil {
+			t.Fatal(err)
+		}
 		for {
-			_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-			what, payload, err := readMessage(conn)
-			if err != nil || !yield(what, payload) {
+			what, payload, err := readMessage(to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if what == endOfQueue || !yield(what, payload) {
 				return
 			}
 		}

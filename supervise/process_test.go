@@ -217,6 +217,19 @@ func alive(pid int) bool {
 	return err == nil && !strings.Contains(string(data), ") Z ")
 }
 
+// waitsForReadings begins a Python program that needs the monitor to have looked at it, however
+// slow the machine is: readings(n) waits until the record has n more.
+const waitsForReadings = `
+import glob, os, sys, time
+def readings(n):
+    def recorded():
+        found = glob.glob(os.environ["MEMROOM_HOME"] + "/runs/*/samples.jsonl")
+        return sum(open(path, "rb").read().count(b"\n") for path in found)
+    enough = recorded() + n
+    while recorded() < enough:
+        time.sleep(0.05)
+`
+
 // script writes a Python program where every user can read it.
 func (w *workshop) script(text string) []string {
 	w.Helper()

@@ -141,8 +141,7 @@ func TestNested(t *testing.T) {
 // TestManyChildren: five hundred processes at once, all of which stay zombies for a while.
 func TestManyChildren(t *testing.T) {
 	w := newWorkshop(t, ourselves)
-	got := w.run(append([]string{"--"}, w.script(`
-import os, time
+	got := w.run(append([]string{"--"}, w.script(waitsForReadings+`
 hear, say = os.pipe()
 children = []
 for _ in range(500):
@@ -150,9 +149,9 @@ for _ in range(500):
     if pid == 0:
         os.close(say); os.read(hear, 1); os._exit(0)
     children.append(pid)
-time.sleep(1)
+readings(3)
 os.close(say)
-time.sleep(1)
+readings(3)
 for pid in children: os.waitpid(pid, 0)
 print("done")
 `)...)...)
@@ -169,15 +168,17 @@ print("done")
 // peak and in the account.
 func TestForkedWorkersCountOnce(t *testing.T) {
 	w := newWorkshop(t, ourselves)
-	got := w.run(append([]string{"--host-mem", "600MiB", "--"}, w.script(`
-import os, time
+	got := w.run(append([]string{"--host-mem", "600MiB", "--"}, w.script(waitsForReadings+`
 kept = bytearray(150 << 20)
 for i in range(0, len(kept), 4096):
     kept[i] = 1
+hear, say = os.pipe()
 for _ in range(4):
     if os.fork() == 0:
-        time.sleep(2); os._exit(0)
-time.sleep(3)
+        os.close(say); os.read(hear, 1); os._exit(0)
+readings(8)
+os.close(say)
+readings(4)
 `)...)...)
 	folder := w.folder()
 	if w.state(folder).Cgroup == "" {

@@ -96,6 +96,12 @@ func (d *desk) waitFor(text string) {
 	}
 }
 
+// raw says whether every key goes to the program at the desk as it is.
+func (d *desk) raw() bool {
+	mode, err := unix.IoctlGetTermios(int(d.slave.Fd()), unix.TCGETS)
+	return err == nil && mode.Lflag&unix.ICANON == 0
+}
+
 func (d *desk) typeKeys(keys string) {
 	d.Helper()
 	if _, err := d.master.WriteString(keys); err != nil {
@@ -166,9 +172,9 @@ func TestCtrlZ(t *testing.T) {
 	script := fmt.Sprintf("set -m; %s run --quiet -- %s; echo stopped=$?; stty -a | grep -o -e "+
 		"'-\\?icanon'; fg >/dev/null; echo ended=$?",
 		binary, strings.Join(w.script(`
-import time
+import os, sys, time
 print("ready", flush=True)
-for i in range(40):
+while not os.path.exists(sys.argv[0] + ".release"):
     time.sleep(0.05)
 print("finished", flush=True)
 raise SystemExit(6)
@@ -180,6 +186,7 @@ raise SystemExit(6)
 	d.typeKeys("\x1a")
 	d.waitFor("stopped=")
 	d.waitFor("icanon")
+	w.file("script.py.release", "")
 	d.waitFor("finished")
 	d.waitFor("ended=6")
 	if strings.Contains(d.seen(), "-icanon") {
@@ -195,7 +202,7 @@ func TestCtrlCStopsALoop(t *testing.T) {
 		"script": {"bash", "-c"}} {
 		t.Run(name, func(t *testing.T) {
 			w, d := newWorkshop(t, ourselves), newDesk(t)
-			loop := fmt.Sprintf("for i in 1 2 3; do %s run --quiet -- sh -c 'echo turn $$; exec sleep 3'; "+
+			loop := fmt.Sprintf("for i in 1 2 3; do %s run --quiet -- sh -c 'echo turn $$; exec sleep 60'; "+
 				"done; echo after the loop", binary)
 			cmd := exec.Command(shell[0], append(shell[1:], loop)...)
 			cmd.Env, cmd.SysProcAttr = append(w.memroom().Env, "PS1="), &syscall.SysProcAttr{}
@@ -217,13 +224,15 @@ func TestCtrlCStopsALoop(t *testing.T) {
 // would without us.
 func TestBackground(t *testing.T) {
 	w, d := newWorkshop(t, ourselves), newDesk(t)
-	script := fmt.Sprintf("set -m; %s run --quiet -- sh -c 'echo ready; read line; echo got $line; "+
-		"exit 4' & sleep 0.5; fg >/dev/null; echo ended=$?", binary)
+	up := filepath.Join(w.home, "up")
+	script := fmt.Sprintf("set -m; %s run --quiet -- sh -c 'echo ready; touch %s; read line; "+
+		"echo got $line; exit 4' & until test -e %[2]s; do sleep 0.05; done; fg >/dev/null; "+
+		"echo ended=$?", binary, up)
 	cmd := exec.Command("bash", "--norc", "-i", "-c", script)
 	cmd.Env, cmd.SysProcAttr = append(w.memroom().Env, "PS1="), &syscall.SysProcAttr{}
 	d.sit(cmd)
 	d.waitFor("ready\r\n")
-	time.Sleep(time.Second) // for the shell to hand the terminal over
+	w.eventually("the terminal to be handed over", d.raw)
 	d.typeKeys("hello\r")
 	d.waitFor("got hello\r\n")
 	d.waitFor("ended=4")
@@ -235,10 +244,9 @@ func TestHangup(t *testing.T) {
 	w, d := newWorkshop(t, ourselves), newDesk(t)
 	marker := filepath.Join(w.home, "told")
 	cmd := w.memroom("run", "--", "sh", "-c",
-		"(trap 'echo yes > "+marker+"; exit' HUP; while :; do sleep 0.1; done) & echo ready; wait")
+		"(trap 'echo yes > "+marker+"; exit' HUP; echo ready; while :; do sleep 0.1; done) & wait")
 	d.sit(cmd)
 	d.waitFor("ready")
-	time.Sleep(100 * time.Millisecond)
 	_ = cmd.Process.Signal(unix.SIGHUP) // what the shell sends when its window goes
 	w.eventually("the hangup to arrive", func() bool {
 		data,

@@ -24,32 +24,53 @@ func TestStreamFromS3(t *testing.T) {
 		testenv.Needs(t, "an S3 server", "`make test` builds it; or name one in MEMROOM_S3_SERVER")
 	}
 	folder := t.TempDir()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	listener.Close()
-	gateway := exec.Command(server, "--access", "reader", "--secret", "of-the-test", "--port", address,
-		"posix", folder)
-	if err := gateway.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = gateway.Process.Kill()
-		_ = gateway.Wait()
-	})
-	for range 200 {
-		if c, err := net.Dial("tcp", address); err == nil {
-			c.Close()
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	address := startS3Server(t, server, folder)
 	python := testenv.Environment(t, "feed")
 	runStreamTests(t, python, testenv.Binary(t), "test_stream.S3", "MEMROOM_TEST_BUCKETS="+folder,
 		"AWS_ENDPOINT_URL=http://"+address, "AWS_ACCESS_KEY_ID=reader",
 		"AWS_SECRET_ACCESS_KEY=of-the-test", "AWS_REGION=us-east-1")
+}
+
+// startS3Server starts the gateway over a folder and gives its address. A port that somebody else
+// takes before the gateway does makes it end; then another port is tried.
+func startS3Server(t *testing.T, server, folder string) string {
+	t.Helper()
+	for range 10 {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := listener.Addr().String()
+		listener.Close()
+		gateway := exec.Command(server, "--access", "reader", "--secret", "of-the-test", "--port",
+			address, "posix", folder)
+		if err := gateway.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() { _ = gateway.Wait(); close(ended) }()
+		t.Cleanup(func() { _ = gateway.Process.Kill(); <-ended })
+		if answers(address, ended) {
+			return address
+		}
+	}
+	t.Fatal("the S3 server ends at once")
+	return ""
+}
+
+// answers waits until something listens at an address, or until the server has ended.
+func answers(address string, ended <-chan struct{}) bool {
+	for {
+		select {
+		case <-ended:
+			return false
+		case <-time.After(50 * time.Millisecond):
+		}
+		if c, err := net.Dial("tcp", address); err == nil {
+			c.Close()
+			return true
+		}
+	}
 }
 
 // builtS3Server is what testenv/ensure-s3 builds under `make test`, or one on PATH; "" where there

@@ -3,12 +3,12 @@ package serve
 import (
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"memroom/event"
 	"memroom/testenv"
@@ -24,13 +24,7 @@ func TestServerMakesRoomInItsCgroup(t *testing.T) {
 			"way is not tested in one", err)
 	}
 	t.Cleanup(func() {
-		for range 200 {
-			if os.Remove(group) == nil {
-				return
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		t.Errorf("%s could not be removed", group)
+		eventually(t, group+" is removed", func() bool { return os.Remove(group) == nil })
 	})
 	limitFile := filepath.Join(group, "memory.limit_in_bytes")
 	if err := os.WriteFile(limitFile, fmt.Append(nil, limit), 0o644); err != nil {
@@ -44,8 +38,10 @@ func TestServerMakesRoomInItsCgroup(t *testing.T) {
 			filepath.Join(group, "cgroup.procs")}, command...)...)
 		cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+folder)
 		t.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
+			if cmd.Process != nil {
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			}
 		})
 		return cmd
 	}
@@ -54,21 +50,30 @@ func TestServerMakesRoomInItsCgroup(t *testing.T) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for range 400 {
-		if _, err := os.Stat(socket); err == nil {
-			break
+	eventually(t, "the server listens", func() bool { // its file is there a moment earlier
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			c.Close()
 		}
-		time.Sleep(25 * time.Millisecond)
-	}
-	// The neighbour takes what it wants in steps of 2 MiB, and says so when it has it.
+		return err == nil
+	})
+	// The neighbour takes what it wants in steps of 2 MiB, and says so when it has it. It is slow
+	// beside the looks of the server (four a second), and near the limit it waits for the
+	// server, up to a minute.
 	neighbour := inside("python3", "-c", fmt.Sprintf(`
 import time
 held = []
+def used():
+    table = dict(line.split() for line in open("%s/memory.stat"))
+    return int(table["total_rss"]) + int(table.get("total_shmem", 0))
 for _ in range(%d >> 21):
+    for _ in range(1200):
+        if used() < %d: break
+        time.sleep(0.05)
     held.append(b"x" * (2 << 20))
     time.sleep(0.05)
 print("done", flush=True)
-input()`, wanted))
+input()`, group, wanted, limit-(8<<20)))
 	out, err := neighbour.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -210,3 +210,18 @@ func TestResize(t *testing.T) {
 		t.Error("the budget did not come back")
 	}
 }
+
+// eventually waits for something that other processes do. How long that takes is the machine's
+// business: only a hang ends it, at half of what the test binary has left.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	began, limit := time.Now(), 10*time.Minute
+	if end, set := t.Deadline(); set {
+		limit = time.Until(end) / 2
+	}
+	for ; !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > limit {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}

@@ -70,7 +70,7 @@ func (r *ray) start(bin string) {
 		return
 	}
 	for began := time.Now(); !r.answers(); time.Sleep(300 * time.Millisecond) {
-		if time.Since(began) > 3*time.Minute {
+		if time.Since(began) > 10*time.Minute {
 			r.skip = "it does not answer: " + r.log.String()
 			return
 		}

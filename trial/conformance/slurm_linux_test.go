@@ -71,7 +71,7 @@ func (s *slurm) start() {
 		if strings.HasPrefix(string(out), "idle") {
 			return
 		}
-		if time.Since(began) > time.Minute {
+		if time.Since(began) > 10*time.Minute {
 			s.skip = "its node does not become idle: " + string(out)
 			return
 		}

@@ -244,9 +244,9 @@ print("loss=0.%s" % x, flush=True)
 		return string(data)
 	}
 	for began := time.Now(); begun(1) == "" || begun(2) == ""; time.Sleep(100 * time.Millisecond) {
-		if time.Since(began) > 2*time.Minute {
+		if time.Since(began) > 10*time.Minute {
 			_ = first.Process.Kill()
-			t.Fatal("waited two minutes for two trials to begin")
+			t.Fatal("waited ten minutes for two trials to begin")
 		}
 	}
 	if p.outage != nil {

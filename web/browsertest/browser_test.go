@@ -41,7 +41,7 @@ func openAddress(t *testing.T, address, visible string) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(startBrowser(t))
 	t.Cleanup(cancel)
-	ctx, expire := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, expire := context.WithTimeout(ctx, 15*time.Minute) // ends a test that hangs
 	t.Cleanup(expire)
 	p := &tab{Context: ctx, t: t, origin: "file:", close: cancel}
 	if rest, ok := strings.CutPrefix(address, "http://"); ok {

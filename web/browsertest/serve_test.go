@@ -230,7 +230,7 @@ func TestLiveRun(t *testing.T) {
 	})
 	s := serve(t, home)
 	var id string
-	for start := time.Now(); id == "" && time.Since(start) < time.Minute; {
+	for start := time.Now(); id == "" && time.Since(start) < 10*time.Minute; {
 		time.Sleep(100 * time.Millisecond)
 		var list struct{ Runs []struct{ ID string } }
 		getJSON(t, s.url+"/api/runs", &list)
