@@ -93,7 +93,7 @@ func New(o Options) (*Allocator, error) {
 		return nil, err
 	}
 	if o.Limit < 0 || o.DeviceTotal < 0 || o.Outside < 0 {
-		return nil, fmt.Errorf("a limit of %s, a card of %s or %s in use by others is negative",
+		return nil, fmt.Errorf("a size is negative: limit %s, card %s, in use by others %s",
 			o.Limit, o.DeviceTotal, o.Outside)
 	}
 	if o.Config.MaxSplit == 0 || o.Config.LargeSegment == 0 {

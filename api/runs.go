@@ -79,7 +79,8 @@ func (s *Server) listRuns(w http.ResponseWriter, r *http.Request) error {
 	if cursor := q.Get("cursor"); cursor != "" {
 		if _, ok := s.lookup(cursor); !ok && !slices.ContainsFunc(rows,
 			func(row store.Row) bool { return row.ID == cursor }) {
-			return failed(http.StatusBadRequest, "cursor=%s is no run: begin again without it",
+			return failed(http.StatusBadRequest, "cursor=%s is not a run: leave the cursor "+
+				"out to begin again",
 				clip(cursor, 40))
 		}
 		at := slices.IndexFunc(rows, func(row store.Row) bool { return row.ID == cursor })

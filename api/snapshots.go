@@ -231,8 +231,8 @@ func analyse(path string, limits trace.Limits) (read *trace.Snapshot, devices []
 		replayed = append(replayed, r)
 	}
 	if len(devices) == 0 {
-		return nil, nil, nil, errors.New("a snapshot without memory and without history: was it " +
-			"taken before the first CUDA tensor?")
+		return nil, nil, nil, errors.New("the snapshot is empty, without memory or history: " +
+			"was it taken before the first CUDA tensor?")
 	}
 	return read, devices, replayed, nil
 }

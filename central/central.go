@@ -72,7 +72,7 @@ var (
 	// ErrUnknown says that the key belongs to no run: the sender must name it again.
 	ErrUnknown = errors.New("no run has this key")
 	// ErrBad says that what was sent makes no sense, now or later.
-	ErrBad = errors.New("this is no report of a run")
+	ErrBad = errors.New("this is not a report of a run")
 )
 
 // PlaceError says that a piece does not begin where the file ends.
@@ -106,7 +106,8 @@ func Open(home, address string) (*Central, error) {
 			c.db, name = p, "central-"+p.name()
 		}
 	default:
-		err = fmt.Errorf("%q is no database: postgres://USER@HOST/NAME, or nothing for SQLite",
+		err = fmt.Errorf("%q is not a database: write postgres://USER@HOST/NAME, or leave it "+
+			"out for SQLite",
 			address)
 	}
 	if err != nil {
@@ -192,7 +193,7 @@ func (c *Central) Hello(h relay.Hello, now time.Time) (relay.Welcome, error) {
 	if one == nil {
 		id, ok := store.FreeID(h.ID, c.taken)
 		if !ok {
-			return relay.Welcome{}, fmt.Errorf("%w: %.40q is no ID of a run", ErrBad, h.ID)
+			return relay.Welcome{}, fmt.Errorf("%w: %.40q is not a run ID", ErrBad, h.ID)
 		}
 		r := row{Key: h.Key, ID: id, Sent: h.ID, Host: clip(h.Host), First: now,
 			Ahead: h.Now - now.UnixMilli()}

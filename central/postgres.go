@@ -31,8 +31,8 @@ func openPostgres(address string) (*postgres, error) {
 	config, err := pgconn.ParseConfig(address)
 	if err != nil {
 		// The driver's words quote the address, and a password with it.
-		return nil, errors.New("--db: this is no address of PostgreSQL: it looks like " +
-			"postgres://USER@HOST:5432/NAME; the password goes into PGPASSWORD or ~/.pgpass")
+		return nil, errors.New("--db: this is not a PostgreSQL address: write " +
+			"postgres://USER@HOST:5432/NAME, and put the password in PGPASSWORD or ~/.pgpass")
 	}
 	config.RuntimeParams["application_name"] = "memroom serve"
 	p := &postgres{config: config}

@@ -175,8 +175,8 @@ func (w *cardMeasurement) conclude() error {
 			w.beyond)
 	}
 	if change := w.settled(); change > unrest || change < -unrest {
-		return fmt.Errorf("others took or gave back %s on the card while it was measured: run it again "+
-			"when they are quiet", max(change, -change))
+		return fmt.Errorf("other processes took or freed %s on the card during the "+
+			"measurement: run it again when the card is idle", max(change, -change))
 	}
 	w.found.Context, w.found.DNN = w.beyond["kernels"], w.beyond["cudnn"]-w.beyond["kernels"]
 	if driver, err := w.lib.Driver(); err == nil {
@@ -247,8 +247,9 @@ func (w *cardMeasurement) identify(st probe.CardStage) (string, error) {
 		return w.before[0].UUID, nil
 	}
 	return "",
-		fmt.Errorf("torch's card (%s, UUID %q) cannot be told from the driver's: parts of a card (MIG) "+
-			"are not measured, and with several cards torch must give the UUID", st.Name, st.UUID)
+		fmt.Errorf("cannot tell which of the driver's cards torch uses (%s, UUID %q): parts "+
+			"of a card (MIG) are not measured, and with several cards torch must report the "+
+			"UUID", st.Name, st.UUID)
 }
 
 func used(devices []nvml.Device, uuid string) event.Bytes {

@@ -52,8 +52,8 @@ func calibrations() ([]*plan.Calibration, error) {
 	}
 	for _, c := range list {
 		if c == nil || !c.Plausible() {
-			return nil, fmt.Errorf("%s is damaged (sizes that cannot be): run `memroom calibrate` again, or "+
-				"`memroom calibrate --forget`", path)
+			return nil, fmt.Errorf("%s is damaged (impossible sizes): run `memroom "+
+				"calibrate` again, or `memroom calibrate --forget`", path)
 		}
 	}
 	return list, nil

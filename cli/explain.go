@@ -123,7 +123,7 @@ func (c *explainCmd) add(s *session, m *diagnose.Material, name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		folder, missing := findRun(name)
 		if missing != nil {
-			return fmt.Errorf("open %s: there is no such file, nor such a run: %w", name, missing)
+			return fmt.Errorf("open %s: no such file or run: %w", name, missing)
 		}
 		return c.addRun(m, folder)
 	}
@@ -250,6 +250,6 @@ func lastToExplain() (*store.Folder, error) {
 			return folder, nil
 		}
 	}
-	return nil, usageError(errors.New("nothing to explain: no run on record has failed, and nothing " +
-		"was found about one; name a log file, a snapshot, a run id, or - for standard input"))
+	return nil, usageError(errors.New("nothing to explain: no recorded run has failed or has " +
+		"a finding; name a log file, a snapshot, a run id, or - for standard input"))
 }

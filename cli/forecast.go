@@ -27,7 +27,7 @@ type forecastQuestion struct {
 func forecast(streams Streams) error {
 	var q forecastQuestion
 	if err := json.NewDecoder(io.LimitReader(streams.In, 64<<20)).Decode(&q); err != nil {
-		return fmt.Errorf("read the trials that were seen: %w", err)
+		return fmt.Errorf("read the record of earlier trials: %w", err)
 	}
 	m := trial.Memory{Fixed: q.Fixed}
 	for _, o := range q.Seen {

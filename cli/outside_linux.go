@@ -30,7 +30,7 @@ func outside(pid, socket string, streams Streams) error {
 	debug.SetMemoryLimit(24 << 20)
 	number, err := strconv.Atoi(pid)
 	if err != nil {
-		return fmt.Errorf("%q is no process", pid)
+		return fmt.Errorf("%q is not a process", pid)
 	}
 	listener, err := probe.Listen(socket)
 	if err != nil {

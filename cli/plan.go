@@ -248,8 +248,8 @@ func chooseModel(preset string, args []string) (*models.Config, error) {
 			usageError(fmt.Errorf("no model: give a config.json, its folder, or --preset NAME"))
 	case len(args) > 1:
 		return nil,
-			usageError(fmt.Errorf("one model at a time: %q is too much; a training command needs --rehearse "+
-				"and --", args[1]))
+			usageError(fmt.Errorf("one model at a time: %q is one too many; to plan a "+
+				"training command, add --rehearse and write the command after --", args[1]))
 	}
 	return readModel(args[0])
 }

@@ -80,8 +80,8 @@ func checkTorch(text string) error {
 		return fmt.Errorf("--torch: %w", err)
 	}
 	if !v.Known() {
-		return fmt.Errorf("--torch %s: the allocators of torch %s to %s are known; give the nearest of "+
-			"them", strings.TrimSpace(text), allocsim.OldestKnown, allocsim.NewestKnown)
+		return fmt.Errorf("--torch %s: only the allocators of torch %s to %s are known; give "+
+			"the nearest version", strings.TrimSpace(text), allocsim.OldestKnown, allocsim.NewestKnown)
 	}
 	return nil
 }

@@ -38,10 +38,11 @@ func (c *planCmd) checkParallel() error {
 	}
 	switch {
 	case c.Rehearse && (c.divided() || c.Replicas > 0):
-		return fmt.Errorf("--rehearse takes the division among cards from the script: leave out " +
-			"--tensor-parallel and its kin")
+		return fmt.Errorf("--rehearse takes the division among cards from the script: leave " +
+			"out --tensor-parallel and the other flags of parallelism")
 	case len(c.Devices) > 0 && c.divided():
-		return fmt.Errorf("--devices finds a division by itself: leave out --tensor-parallel and its kin")
+		return fmt.Errorf("--devices finds a division by itself: leave out --tensor-parallel " +
+			"and the other flags of parallelism")
 	}
 	if c.Shard == "fsdp" && c.Replicas > 1 {
 		c.Shard = "hsdp"

@@ -153,8 +153,9 @@ func (c *planCmd) checkPython(model *models.Config) error {
 		{c.Transformers != "", "--transformers"}, {c.Padded, "--padded"}, {c.UseCache, "--use-cache"},
 		{c.Shard != "" && c.Shard != "fsdp" && c.Shard != "ddp", "--shard " + c.Shard}} {
 		if f.set {
-			return fmt.Errorf("%s is not for %s, which is planned through Python: leave it out, or write a "+
-				"script and use memroom plan --rehearse -- python train.py", f.flag, model.Type())
+			return fmt.Errorf("%s does not apply to %s, which is planned through Python: "+
+				"leave it out, or write a script and use memroom plan --rehearse -- python "+
+				"train.py", f.flag, model.Type())
 		}
 	}
 	setup := c.setup(model)

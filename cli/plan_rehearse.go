@@ -91,7 +91,8 @@ func (c *planCmd) knobs() ([]knob, error) {
 	for _, pair := range strings.Split(c.Map, ",") {
 		name, flag, _ := strings.Cut(strings.TrimSpace(pair), "=")
 		if flag == "" || name != "micro_batch" && name != "seq" {
-			return nil, fmt.Errorf("--map %s: want micro_batch=--FLAG and, if you like, seq=--FLAG",
+			return nil, fmt.Errorf("--map %s: write micro_batch=--FLAG, or "+
+				"micro_batch=--FLAG,seq=--FLAG",
 				c.Map)
 		}
 		value, err := strconv.ParseInt(fit.Argument(c.Args, flag), 10, 64)

@@ -290,7 +290,7 @@ func TestRehearsalRefusesWrongUsage(t *testing.T) {
 		{[]string{"plan", "--rehearse", "--", "no-such-command-here"}, "not found", exitNotFound},
 		{[]string{"plan", "--rehearse", "--", "true"}, "without memroom's probe", exitUsage},
 		{[]string{"plan", "--rehearse", "--map", "batch=--bs", "--", "python"},
-			"want micro_batch=--FLAG", exitUsage},
+			"write micro_batch=--FLAG", exitUsage},
 		{[]string{"plan", "--rehearse", "--map", "micro_batch=--bs", "--", "python", "train.py"},
 			"does not say how large --bs is", exitUsage},
 	} {

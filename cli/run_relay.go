@@ -8,8 +8,8 @@ func (c *runCmd) checkRelay() error {
 		return nil
 	}
 	if c.View || c.Detach {
-		return errors.New("--relay writes to stdout until the command ends: --view and --detach " +
-			"do not go with it")
+		return errors.New("--relay writes to stdout until the command ends: leave out --view " +
+			"and --detach")
 	}
 	return nil
 }

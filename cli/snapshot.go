@@ -118,8 +118,8 @@ func (c *snapshotCmd) analyse(read *trace.Snapshot) ([]report.Device, error) {
 			fmt.Errorf("%s has nothing about device %d: it has %d devices; leave --device out to see them", c.File, c.Device, len(read.Recordings))
 	default:
 		return nil,
-			fmt.Errorf("%s is a snapshot without memory and without history: was it taken before the first "+
-				"CUDA tensor?", c.File)
+			fmt.Errorf("%s is an empty snapshot, without memory or history: was it taken "+
+				"before the first CUDA tensor?", c.File)
 	}
 }
 

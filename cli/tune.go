@@ -326,8 +326,8 @@ func (c *tuneNewCmd) addScheduler(spec *engine.Spec, f *studyfile.File) error {
 	a := &engine.ASHASpec{Grace: firstOf(c.Grace, f.Grace), MaxT: firstOf(c.MaxT, f.MaxT, 100),
 		Factor: factor}
 	if a.Factor < 2 || a.MaxT < 1 || a.Grace < 0 || a.Grace > a.MaxT {
-		return fmt.Errorf("asha with --max-t %d --grace-reports %d --reduction %d makes no sense: "+
-			"the first decision must come before the end, and at least one of two goes", a.MaxT,
+		return fmt.Errorf("asha cannot use --max-t %d --grace-reports %d --reduction %d: "+
+			"--grace-reports must be at most --max-t, and --reduction at least 2", a.MaxT,
 			a.Grace, a.Factor)
 	}
 	spec.ASHA = a
@@ -491,7 +491,7 @@ func checkReferences(spec engine.Spec) error {
 			for _, d := range spec.Space {
 				if strings.EqualFold(d.Name, m[1]) || strings.HasPrefix(m[1], d.Name) &&
 					len(m[1]) <= len(d.Name)+2 {
-					return fmt.Errorf("${%s} is no parameter; did you mean ${%s}?", m[1], d.Name)
+					return fmt.Errorf("${%s} is not a parameter; did you mean ${%s}?", m[1], d.Name)
 				}
 			}
 		}

@@ -40,7 +40,7 @@ func (c *tuneNewCmd) addCluster(spec *engine.Spec) error {
 		return nil
 	}
 	if info, err := os.Stat(c.WorkingDir); err != nil || !info.IsDir() {
-		return fmt.Errorf("--working-dir %s is no folder", c.WorkingDir)
+		return fmt.Errorf("--working-dir %s is not a folder", c.WorkingDir)
 	}
 	absolute, err := filepath.Abs(c.WorkingDir)
 	spec.WorkDir = absolute

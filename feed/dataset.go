@@ -121,7 +121,7 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 	}
 	if len(fields) == 0 {
 		d.Close()
-		return nil, fmt.Errorf("%s: there is nothing in it to read, not even a line of names (empty)",
+		return nil, fmt.Errorf("%s is empty: it has neither rows nor a line of column names",
 			strings.Join(names[:min(len(names), 3)], ", "))
 	}
 	var opened []source.File
@@ -166,7 +166,7 @@ func (d *Dataset) Changed() error {
 		return err
 	}
 	if !slices.Equal(names, d.Files) {
-		return fmt.Errorf("there are other files than when the data was indexed")
+		return fmt.Errorf("files were added or removed since the data was indexed")
 	}
 	for i, name := range names {
 		if source.Remote(name) {

@@ -33,7 +33,7 @@ func ParseMapping(text string) (Mapping, error) {
 		key, name, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		switch {
 		case !ok || name == "":
-			return m, fmt.Errorf("--map %s: want micro_batch=--FLAG,accumulate=--FLAG", text)
+			return m, fmt.Errorf("--map %s: write micro_batch=--FLAG,accumulate=--FLAG", text)
 		case key == "micro_batch":
 			m.MicroBatch = name
 		case key == "accumulate":

@@ -119,8 +119,8 @@ func (s *Setup) checkDivision() error {
 			"choose --ranks as a multiple of %d", s.Ranks, s.together(), s.together())
 	}
 	if s.Expert > 1 && s.spreadRanks()%s.Expert != 0 {
-		return fmt.Errorf("--expert-parallel %d: experts are dealt out to the %d ranks that have the same "+
-			"layers, which that does not divide; choose it among %s", s.Expert, s.spreadRanks(),
+		return fmt.Errorf("--expert-parallel %d does not divide the %d ranks that have the "+
+			"same layers: choose one of %s", s.Expert, s.spreadRanks(),
 			divisors(s.spreadRanks()))
 	}
 	return s.checkParts()
@@ -155,8 +155,8 @@ func (s *Setup) checkParts() error {
 		{s.Expert, "expert", p.Experts, "experts"},
 		{s.Context, "context", int64(s.Seq), "tokens of a sample"}} {
 		if d.degree > 1 && d.n%int64(d.degree) != 0 {
-			return fmt.Errorf("--%s-parallel %d: the model's %d %s cannot be divided into %d equal parts; "+
-				"choose it among %s", d.flag, d.degree, d.n, d.of, d.degree, divisors(int(d.n)))
+			return fmt.Errorf("--%s-parallel %d: the model's %d %s cannot be divided into %d "+
+				"equal parts: choose one of %s", d.flag, d.degree, d.n, d.of, d.degree, divisors(int(d.n)))
 		}
 	}
 	return nil

@@ -27,8 +27,8 @@ func (s *Setup) checkReplicas() error {
 	case s.Replicas == 0:
 		return nil
 	case s.Ranks > 1 && s.dataRanks()%s.Replicas != 0:
-		return fmt.Errorf("%d data-parallel ranks cannot be divided into %d equal groups: choose "+
-			"--replicas among %s", s.dataRanks(), s.Replicas, divisors(s.dataRanks()))
+		return fmt.Errorf("%d data-parallel ranks cannot be divided into %d equal groups: "+
+			"choose one of %s for --replicas", s.dataRanks(), s.Replicas, divisors(s.dataRanks()))
 	case s.Shard == "hsdp" && s.Ranks > 1 && s.cut() == 1:
 		return fmt.Errorf("%d groups of one rank each shard nothing: choose fewer --replicas, or "+
 			"--shard ddp", s.Replicas)

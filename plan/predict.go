@@ -401,7 +401,7 @@ func recordTape(m *models.Model, s *Setup, t *Target, v variant) (g *tape.Graph,
 func (t *Target) replay(tl *event.Timeline, limit event.Bytes) (allocsim.Result, error) {
 	res, err := allocsim.Run(tl, allocsim.Options{Config: t.Alloc, Limit: limit, Version: t.Torch})
 	if err != nil {
-		return res, fmt.Errorf("this setup is beyond any card: %w", err)
+		return res, fmt.Errorf("this setup is too large for any card: %w", err)
 	}
 	return res, nil
 }

@@ -127,8 +127,8 @@ func (r *Rehearsal) Check() error {
 		return fmt.Errorf("rehearsal: the script put nothing on a GPU: does it choose cuda only under a " +
 			"flag, or train on the CPU?")
 	case r.Steps == 0:
-		return fmt.Errorf("rehearsal: the script ended before its first optimizer step: the peak of " +
-			"training is not in what it did")
+		return fmt.Errorf("rehearsal: the script ended before its first optimizer step, so " +
+			"it never reached the peak of training")
 	}
 	return nil
 }

@@ -377,8 +377,8 @@ func (s *Setup) adapt(m *models.Model) error {
 	}
 	if s.LoRARank > 0 && len(s.TrainOnly) > 0 && !slices.ContainsFunc(s.TrainOnly,
 		func(name string) bool { return strings.Contains(name, "lora") }) {
-		return fmt.Errorf("LoRA trains its adapters, and only %s shall be trained: add --train-only lora "+
-			"to train both, or leave out --lora-rank", strings.Join(s.TrainOnly, ", "))
+		return fmt.Errorf("--train-only %s excludes the adapters that LoRA trains: add "+
+			"--train-only lora to train both, or leave out --lora-rank", strings.Join(s.TrainOnly, ", "))
 	}
 	if len(s.TrainOnly) > 0 {
 		m.Root.Freeze(s.TrainOnly)

@@ -124,13 +124,14 @@ func Unpack(r io.Reader) ([]Frame, error) {
 func readHead(line []byte) (f Frame, size int, err error) {
 	var h head
 	if err := json.Unmarshal(line, &h); err != nil {
-		return f, 0, fmt.Errorf("a frame's head is no JSON: %w", err)
+		return f, 0, fmt.Errorf("a frame's head is not JSON: %w", err)
 	}
 	switch kind := Kept(h.File); {
 	case kind == Left:
-		return f, 0, fmt.Errorf("%.80q is no file of a record", h.File)
+		return f, 0, fmt.Errorf("%.80q is not a file of a record", h.File)
 	case h.Whole != (kind == Replaced):
-		return f, 0, fmt.Errorf("%s travels in the other way", h.File)
+		return f, 0, fmt.Errorf("%s is sent in the wrong way: whole files are replaced, "+
+			"others grow", h.File)
 	case h.At < 0 || h.Whole && h.At != 0:
 		return f, 0, errors.New("a frame begins at an impossible place")
 	}

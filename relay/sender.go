@@ -101,9 +101,9 @@ func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%q is no address: it looks like https://HOST:8265", text)
+		return fmt.Errorf("%q is not an address: write it like https://HOST:8265", text)
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return fmt.Errorf("%q is no address of a server: it looks like https://HOST:8265", text)
+		return fmt.Errorf("%q is not the address of a server: write it like https://HOST:8265", text)
 	case u.User != nil:
 		return errors.New("a password in the address would be seen by everybody on this machine: " +
 			"use a token")

@@ -126,7 +126,7 @@ func readRows(conn *sqlite.Conn) (indexed, error) {
 // Reindex throws the index away and builds it again from the folders.
 func (s *Store) Reindex() (runs int, err error) {
 	if s.readOnly {
-		return 0, fmt.Errorf("%s was opened to be read only", s.Home)
+		return 0, fmt.Errorf("%s is open for reading only", s.Home)
 	}
 	s.dropIndex()
 	ids, err := s.IDs()
@@ -142,7 +142,7 @@ func (s *Store) Reindex() (runs int, err error) {
 // next time.
 func (s *Store) Refresh(most int) (read int, err error) {
 	if s.readOnly {
-		return 0, fmt.Errorf("%s was opened to be read only", s.Home)
+		return 0, fmt.Errorf("%s is open for reading only", s.Home)
 	}
 	ids, err := s.IDs()
 	if err != nil {

@@ -85,7 +85,7 @@ func makeCgroup(around *meter.Cgroup, name string) (*meter.Cgroup, error) {
 			unix.W_OK) == nil {
 			return group, nil
 		}
-		problems = append(problems, fmt.Errorf("%s does not hand on the memory controller", parent))
+		problems = append(problems, fmt.Errorf("%s does not delegate the memory controller", parent))
 		removeCgroup(group.Dir)
 	}
 	return nil, errors.New(strings.ReplaceAll(errors.Join(problems...).Error(), "\n", "; "))

@@ -56,7 +56,7 @@ func linkOf(file *os.File) (*Link, error) {
 	unixConn, ok := conn.(*net.UnixConn)
 	if !ok {
 		conn.Close()
-		return nil, errors.New("the inherited socket is no unix socket")
+		return nil, errors.New("the inherited socket is not a unix socket")
 	}
 	return &Link{unixConn}, nil
 }

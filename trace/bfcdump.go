@@ -67,7 +67,7 @@ func (l Limits) ReadBFCDump(r io.Reader) (*BFCDump, error) {
 		return nil // bin summaries repeat what the chunks say
 	})
 	if err == nil && (d.Allocator == "" || len(d.Chunks) == 0) {
-		err = errors.New("no allocator name and chunks in it")
+		err = errors.New("it has no allocator name or no chunks")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("not a TF_BFC_MEMORY_DUMP file: %w", err)

@@ -171,7 +171,7 @@ func (x *xzReader) openBlock(h []byte) error {
 		}
 		v, err := binary.ReadUvarint(fields)
 		if err != nil || v > 1<<62 {
-			return errors.New("xz: a block header has a size that cannot be")
+			return errors.New("xz: a block header has an impossible size")
 		}
 		if given == 0x80 {
 			block.left = int64(v)
@@ -184,7 +184,7 @@ func (x *xzReader) openBlock(h []byte) error {
 	}
 	dict, err := lzma.DecodeDictCap(filter[2])
 	if err != nil {
-		return errors.New("xz: a block header has a dictionary size that cannot be")
+		return errors.New("xz: a block header has an impossible dictionary size")
 	}
 	return x.decode(block, dict)
 }
@@ -196,8 +196,8 @@ func (x *xzReader) decode(block *xzBlock, dict int64) error {
 	}
 	dict = max(dict, lzma.MinDictCap)
 	if dict > maxWindow {
-		return fmt.Errorf("xz: the header asks for a dictionary of %s; at most %s are given: "+
-			"unpack it first with xz -d", event.Bytes(dict), event.Bytes(maxWindow))
+		return fmt.Errorf("xz: the header asks for a dictionary of %s, more than the limit "+
+			"of %s: unpack it first with xz -d", event.Bytes(dict), event.Bytes(maxWindow))
 	}
 	if x.dicts += dict; x.dicts > xzFreeDicts+xzDictsPerOut*x.n {
 		return errors.New("xz: many blocks with large dictionaries and little in them")

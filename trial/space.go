@@ -87,15 +87,14 @@ func (d Domain) check() error {
 		}
 	}
 	if d.Step < 0 {
-		return fmt.Errorf("a step of %v does not move forward; write a positive one", d.Step)
+		return fmt.Errorf("the step %v is not positive", d.Step)
 	}
 	switch d.Kind {
 	case Choice:
 		return d.checkChoice()
 	case Normal, LogNormal:
 		if d.SD <= 0 {
-			return fmt.Errorf("a standard deviation of %v gives no distribution; "+
-				"write a positive one", d.SD)
+			return fmt.Errorf("the standard deviation %v is not positive", d.SD)
 		}
 		return nil
 	}
@@ -273,8 +272,8 @@ func (d Domain) members() ([]Value, error) {
 		step = 0
 	}
 	if step == 0 {
-		return nil, fmt.Errorf("%s has no end of values: give it a step (quniform(low,high,step)) "+
-			"or list them (choice(...))", d.Source)
+		return nil, fmt.Errorf("%s has infinitely many values: give it a step "+
+			"(quniform(low,high,step)) or list them (choice(...))", d.Source)
 	}
 	first, last := firstStep(d.Low, step), lastStep(d.High, step)
 	if last-first >= longestAxis {

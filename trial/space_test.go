@@ -70,7 +70,7 @@ func TestSpacesThatCannotBe(t *testing.T) {
 		"uniform(a, 1)": "must be a number", "uniform(0,1,2)": "it takes low, high",
 		"uniform(nan, 1)": "number", "uniform(0, inf)": "number", "int(0.5, 2)": "whole",
 		"randn(0, 0)": "positive", "loguniforn(1e-4, 1)": "did you mean loguniform",
-		"frobnicate(1)": "is not known", "lr": "is no domain",
+		"frobnicate(1)": "is not known", "lr": "is not a domain",
 		"float(1, 2, log=True, step=1)": "exclude",
 		"int(5, 7, step=10)":            "wider", "quniform(0.1, 0.2, 0.09)": "",
 	} {

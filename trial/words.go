@@ -79,8 +79,8 @@ func editDistance(a, b string) int {
 func ParseDomain(text string) (Domain, error) {
 	match := expression.FindStringSubmatch(text)
 	if match == nil {
-		return Domain{}, fmt.Errorf("%s is no domain: write one like loguniform(1e-4,1e-2) or "+
-			"choice(16,32,64)", text)
+		return Domain{}, fmt.Errorf("%s is not a domain: write one like "+
+			"loguniform(1e-4,1e-2) or choice(16,32,64)", text)
 	}
 	make := vocabulary[match[1]]
 	if make == nil {
@@ -223,7 +223,7 @@ func rangeOf(kind Kind, n []float64, quantised, exclusive bool) (Domain, error) 
 	if quantised {
 		d.Step = n[2]
 		if d.Step <= 0 {
-			return d, fmt.Errorf("a step of %s does not move forward; write a positive one",
+			return d, fmt.Errorf("the step %s is not positive",
 				short(d.Step))
 		}
 	}

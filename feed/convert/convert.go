@@ -41,7 +41,8 @@ func New(name string, out io.WriteSeeker, columns []table.Column, rows int64) (W
 	case ".npy":
 		return newNPY(out, columns, rows)
 	}
-	return nil, fmt.Errorf("%s: write .arrow, .parquet, .csv, .tsv, .jsonl or .npy", name)
+	return nil, fmt.Errorf("%s: the name must end in .arrow, .parquet, .csv, .tsv, .jsonl or "+
+		".npy", name)
 }
 
 // column is one column of a batch.

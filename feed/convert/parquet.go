@@ -97,7 +97,7 @@ func parquetNode(c table.Column) (schema.Node, error) {
 		return schema.NewByteArrayNode(c.Name, parquet.Repetitions.Optional, -1), nil
 	}
 	if len(c.Shape) > 1 {
-		return nil, fmt.Errorf("an array of %d dimensions a row has no place in Parquet",
+		return nil, fmt.Errorf("Parquet cannot hold an array of %d dimensions in each row",
 			len(c.Shape))
 	}
 	if c.Kind == table.Fixed && len(c.Shape) == 0 {
@@ -143,7 +143,7 @@ func valueNode(c table.Column, repeated parquet.Repetition) (schema.Node, error)
 		if known, there := units[unit]; there && c.DType[1] == 'M' {
 			return logical(schema.NewTimestampLogicalType(false, known), parquet.Types.Int64, -1)
 		}
-		return nil, fmt.Errorf("no type of Parquet is like %s", c.DType)
+		return nil, fmt.Errorf("Parquet has no type for %s", c.DType)
 	}
 }
 

@@ -169,8 +169,8 @@ func newCSV(out io.Writer, columns []table.Column, delim string) (*csvWriter, er
 	w := &csvWriter{out: bufio.NewWriterSize(out, 256<<10), delim: delim}
 	for i, c := range columns {
 		if c.Kind == table.List || c.Kind == table.Binary || len(c.Shape) > 0 {
-			return nil, fmt.Errorf("column %q holds lists or bytes, which CSV cannot: write .arrow or .jsonl, "+
-				"or choose other columns with --column", c.Name)
+			return nil, fmt.Errorf("column %q holds lists or bytes, which CSV cannot hold: "+
+				"write .arrow or .jsonl, or choose other columns with --column", c.Name)
 		}
 		if i > 0 {
 			w.line = append(w.line, delim...)

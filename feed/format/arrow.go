@@ -199,7 +199,8 @@ func addMissing(into *table.Data, c table.Column) error {
 	case c.Width == 8 && (c.DType[1] == 'M' || c.DType[1] == 'm'):
 		into.AddInt(notATime)
 	default:
-		return fmt.Errorf("column %q has missing values that its statistics deny", c.Name)
+		return fmt.Errorf("column %q has missing values, although its statistics say that it "+
+			"has none", c.Name)
 	}
 	return nil
 }
@@ -336,7 +337,7 @@ func nearest(digits *big.Int, t arrow.DataType) float64 {
 func appendList(into *table.Data, values arrow.Array) error {
 	list, ok := values.(array.ListLike)
 	if !ok {
-		return fmt.Errorf("a list was expected, there is %s", values.DataType())
+		return fmt.Errorf("expected a list, found %s", values.DataType())
 	}
 	items := list.ListValues()
 	_, width, _ := arrowScalar(items.DataType())

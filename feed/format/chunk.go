@@ -221,7 +221,7 @@ func (s *chunkScan) unpack(body []byte, size int64, room *[]byte) ([]byte, error
 	}
 	data := s.codec.Decode((*room)[:size], body)
 	if int64(len(data)) != size {
-		return nil, fmt.Errorf("a page has %d bytes where %d are promised", len(data), size)
+		return nil, fmt.Errorf("a page has %d bytes, but its header says %d", len(data), size)
 	}
 	return data, nil
 }

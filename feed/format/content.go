@@ -155,7 +155,7 @@ func looksLikeText(f source.File, kind string) error {
 	}
 	for _, b := range beginnings {
 		if bytes.HasPrefix(head, []byte(b.bytes)) {
-			return fmt.Errorf("%s: the content is %s, where %s was expected: %s", f.Name(), b.what, kind,
+			return fmt.Errorf("%s: expected %s, but the content is %s: %s", f.Name(), kind, b.what,
 				b.cure)
 		}
 	}

@@ -61,8 +61,8 @@ func scanIPC(f source.File, _ Options) (_ *Index, err error) {
 		start = 8
 		end := make([]byte, 6)
 		if n, _ := f.ReadAt(end, f.Size()-6); n < 6 || string(end) != "ARROW1" {
-			return nil, fmt.Errorf("%s: offset %d: the mark of an Arrow file's end is missing: it was cut off "+
-				"or is still being written", f.Name(), f.Size()-6)
+			return nil, fmt.Errorf("%s: offset %d: the end of the Arrow file is missing: it "+
+				"was cut off or is still being written", f.Name(), f.Size()-6)
 		}
 	}
 	ix := &Index{}

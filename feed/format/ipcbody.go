@@ -185,7 +185,7 @@ func unpackBuffer(w io.Writer, part *io.SectionReader, codec int) error {
 		defer z.Close()
 		from = z
 	default:
-		return fmt.Errorf("a compression that is not read (%d)", codec)
+		return fmt.Errorf("a compression that memroom cannot read (%d)", codec)
 	}
 	n, err := io.Copy(w, io.LimitReader(from, size))
 	if err == nil && n < size {

@@ -132,7 +132,7 @@ func jsonSpace(s []byte, pos int) int {
 func jsonMembers(s []byte, visit func(key, value []byte, kind jsonKind) string) string {
 	i := jsonSpace(s, 0)
 	if i >= len(s) || s[i] != '{' {
-		return "is no JSON object"
+		return "is not a JSON object"
 	}
 	i = jsonSpace(s, i+1)
 	if i < len(s) && s[i] == '}' {
@@ -140,21 +140,22 @@ func jsonMembers(s []byte, visit func(key, value []byte, kind jsonKind) string) 
 	}
 	for {
 		if i >= len(s) || s[i] != '"' {
-			return fmt.Sprintf("is no JSON: a key should begin at byte %d of the line", i)
+			return fmt.Sprintf("is not JSON: a key should begin at byte %d of the line", i)
 		}
 		end := jsonStringEnd(s, i)
 		if end < 0 {
-			return "is no JSON: the line ends inside a text"
+			return "is not JSON: the line ends inside a string"
 		}
 		key := s[i+1 : end-1]
 		i = jsonSpace(s, end)
 		if i >= len(s) || s[i] != ':' {
-			return fmt.Sprintf("is no JSON: a colon should be at byte %d of the line", i)
+			return fmt.Sprintf("is not JSON: a colon should be at byte %d of the line", i)
 		}
 		i = jsonSpace(s, i+1)
 		kind, end := jsonValue(s, i)
 		if end < 0 {
-			return fmt.Sprintf("is no JSON: the value at byte %d of the line is cut off or wrong", i)
+			return fmt.Sprintf("is not JSON: the value at byte %d of the line is cut off or "+
+				"wrong", i)
 		}
 		if why := visit(key, s[i:end], kind); why != "" {
 			return why
@@ -169,7 +170,7 @@ func jsonMembers(s []byte, visit func(key, value []byte, kind jsonKind) string) 
 			}
 			return ""
 		default:
-			return fmt.Sprintf("is no JSON: byte %d of the line should be a comma or a brace", i)
+			return fmt.Sprintf("is not JSON: byte %d of the line should be a comma or a brace", i)
 		}
 	}
 }

@@ -544,7 +544,7 @@ func TestKnownArrays(t *testing.T) {
 		want string
 	}{
 		"cut off": {npyFile("<f4", "3, 2", false, data[:20]), "cut off"},
-		"no axis": {npyFile("<f4", "", false, data[:4]), "no axis"},
+		"no axis": {npyFile("<f4", "", false, data[:4]), "no dimension"},
 		"objects": {npyFile("|O", "3,", false, data[:24]), "Python objects"},
 		"damaged": {npyFile("<fx", "3,", false, data[:24]), "damaged"},
 	} {
@@ -674,7 +674,7 @@ func TestKnownRecords(t *testing.T) {
 		"length":     {wrong(2), "checksum of its length"},
 		"content":    {wrong(recordHead + 1), "checksum of its content"},
 		"cut off":    {whole[:len(whole)-1], "cut off"},
-		"no example": {record([]byte{0xff}), "no tf.train.Example"},
+		"no example": {record([]byte{0xff}), "not a tf.train.Example"},
 		"two texts": {record(example(map[string][]byte{"a": message(1,
 			append(message(1, []byte("x")), message(1, []byte("y"))...))})), "2 byte strings"},
 	} {

@@ -175,7 +175,7 @@ func (l *leafReader) fill(most int) (int, error) {
 		b.fixed = room(b.fixed)
 		levels, l.n, err = chunk.ReadBatch(int64(most), b.fixed, defs, reps)
 	default:
-		err = fmt.Errorf("values of type %s are not read", l.chunk.Type())
+		err = fmt.Errorf("memroom cannot read values of type %s", l.chunk.Type())
 	}
 	if err == nil && levels == 0 {
 		err = fmt.Errorf("the column ends before its rows do")

@@ -63,11 +63,13 @@ func npyHeader(text string) (table.Column, int64, error) {
 	descr, shape := npyDescr.FindStringSubmatch(text), npyShape.FindStringSubmatch(text)
 	switch {
 	case descr == nil && strings.Contains(text, "'descr': ["):
-		return c, 0, fmt.Errorf("arrays of records are not read: save one array for each field")
+		return c, 0, fmt.Errorf("memroom cannot read arrays of records: save one array for " +
+			"each field")
 	case descr == nil || shape == nil:
 		return c, 0, fmt.Errorf("the header is damaged")
 	case strings.Contains(descr[1], "O"):
-		return c, 0, fmt.Errorf("arrays of Python objects are not read: save a numeric array")
+		return c, 0, fmt.Errorf("memroom cannot read arrays of Python objects: save a " +
+			"numeric array")
 	}
 	c.DType, c.From = descr[1], "npy "+descr[1]
 	digits := strings.TrimLeft(c.DType, "<>|=abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -84,13 +86,13 @@ func npyHeader(text string) (table.Column, int64, error) {
 		if part = strings.TrimSpace(part); part != "" {
 			n, err := strconv.ParseInt(part, 10, 64)
 			if err != nil || n < 0 || n > 1<<48 {
-				return c, 0, fmt.Errorf("the shape (%s) is not one", shape[1])
+				return c, 0, fmt.Errorf("(%s) is not a shape", shape[1])
 			}
 			sizes = append(sizes, n)
 		}
 	}
 	if len(sizes) == 0 {
-		return c, 0, fmt.Errorf("the array has no axis: a stream needs rows")
+		return c, 0, fmt.Errorf("the array has no dimension: a stream needs rows")
 	}
 	total := int64(width)
 	for _, n := range sizes[1:] {

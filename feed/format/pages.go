@@ -102,7 +102,7 @@ func findPages(f source.File, chunk *metadata.ColumnChunkMetaData, column *schem
 func (c *chunkPages) countRows(f source.File, at int64, h pageHeader) (int64, error) {
 	const rle = 3
 	if h.repetitionEncoding != rle || h.unpacked < 0 || h.unpacked > longest {
-		return 0, fmt.Errorf("repetition levels of an encoding that is not read")
+		return 0, fmt.Errorf("repetition levels in an encoding that memroom cannot read")
 	}
 	packed := make([]byte, h.size)
 	if n, err := f.ReadAt(packed, at); n < len(packed) {

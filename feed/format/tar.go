@@ -95,7 +95,8 @@ func scanTar(f source.File, o Options) (*Index, error) {
 		return nil
 	})
 	if err == nil && !whole {
-		err = fmt.Errorf("offset %d: the file ends without the mark of a tar file's end: it was cut off", end)
+		err = fmt.Errorf("offset %d: the file ends without a tar file's end marker: it was "+
+			"cut off", end)
 	}
 	if err != nil && !o.Skip {
 		return nil, fmt.Errorf("%s: row %d: %w", f.Name(), rows, err)

@@ -54,7 +54,7 @@ func payload(row []byte) ([]byte, string) {
 	}
 	n := binary.LittleEndian.Uint64(row)
 	if maskedCRC(row[:8]) != binary.LittleEndian.Uint32(row[8:]) {
-		return nil, "is no record: the checksum of its length is wrong"
+		return nil, "is not a record: the checksum of its length is wrong"
 	}
 	if uint64(len(row)) != recordHead+n+recordTail {
 		return nil, fmt.Sprintf("is cut off: %d of %d bytes are there", len(row), recordHead+n+recordTail)
@@ -104,7 +104,7 @@ func protoField(m []byte) (number int, content []byte, value uint64, rest []byte
 // features calls visit for each feature of an Example: its name, which kind of list it has, and
 // that list.
 func features(example []byte, visit func(name string, kind int, list []byte) string) string {
-	const damaged = "is no tf.train.Example"
+	const damaged = "is not a tf.train.Example"
 	for len(example) > 0 {
 		number, all, _, rest, ok := protoField(example)
 		if !ok {
@@ -237,7 +237,7 @@ func (p *tfProfile) add(name string, kind int, list []byte, room *[]byte) string
 	count := len(texts)
 	switch {
 	case !ok:
-		return "is no tf.train.Example"
+		return "is not a tf.train.Example"
 	case kind == featureBytes && count > 1:
 		return fmt.Sprintf("feature %q holds %d byte strings; only one a row is read", name, count)
 	case kind == featureFloats:
@@ -335,7 +335,7 @@ func setFeature(into *table.Data, c table.Column, kind int, list []byte, room *[
 	*room = values[:0]
 	switch {
 	case !ok:
-		return "is no tf.train.Example"
+		return "is not a tf.train.Example"
 	case c.Kind == table.Binary && len(texts) == 0:
 		into.AddNull()
 	case c.Kind == table.Binary:

@@ -150,7 +150,7 @@ func (s *Server) take() (*opened, error) {
 }
 
 // errStillRead says that the data has changed and others read it as it was.
-var errStillRead = errors.New("others still read it as it was")
+var errStillRead = errors.New("other readers still use the data as it was before")
 
 func (s *Server) tryTake() (*opened, error) {
 	s.opening.Lock()
@@ -263,7 +263,7 @@ func (s *Server) consumer(ctx context.Context, conn *net.UnixConn) {
 	}
 	var r request
 	if err := json.Unmarshal(line, &r); err != nil {
-		refuse(conn, fmt.Errorf("the request is no JSON: %w", err))
+		refuse(conn, fmt.Errorf("the request is not JSON: %w", err))
 		return
 	}
 	from, err := s.take()

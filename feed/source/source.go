@@ -36,8 +36,8 @@ func Open(name string) (File, error) {
 		return openS3(name)
 	}
 	if scheme, _, is := strings.Cut(name, "://"); is {
-		return nil, fmt.Errorf("%s: addresses that begin with %s:// are not read: use http://, https:// "+
-			"or s3://, or copy the files to this machine", name, scheme)
+		return nil, fmt.Errorf("%s: memroom cannot read %s:// addresses: use http://, "+
+			"https:// or s3://, or copy the files to this machine", name, scheme)
 	}
 	return openLocal(name)
 }

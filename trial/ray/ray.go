@@ -70,8 +70,8 @@ func (e *Engine) Open() error {
 		}
 		var no refused
 		if errors.As(err, &no) && (no.code == 401 || no.code == 403) {
-			return fmt.Errorf("--on %s: Ray at %s wants a token (%s): set RAY_AUTH_TOKEN or "+
-				"RAY_AUTH_TOKEN_PATH to that of the cluster", e.Address, base, no.text)
+			return fmt.Errorf("--on %s: Ray at %s asks for a token (%s): set RAY_AUTH_TOKEN "+
+				"or RAY_AUTH_TOKEN_PATH to the cluster's", e.Address, base, no.text)
 		}
 		if err == nil {
 			err = errors.New("something else answers there")

@@ -497,7 +497,7 @@ func (b *Backend) Usage(run string) (u trial.Usage, ok bool) {
 	return u, true
 }
 
-var errFixed = errors.New("a cluster's allocation stays as it is")
+var errFixed = errors.New("a cluster's allocation cannot be changed")
 
 // Resize is not possible on a cluster.
 func (b *Backend) Resize(string, event.Bytes) error { return errFixed }

@@ -57,7 +57,7 @@ const Largest = 4 << 20
 // Parse reads a file by its name's ending, else by what it looks like.
 func Parse(name string, data []byte) (*File, error) {
 	if len(data) > Largest {
-		return nil, fmt.Errorf("%s has %d bytes; that is no study file", name, len(data))
+		return nil, fmt.Errorf("%s is too large for a study file: %d bytes", name, len(data))
 	}
 	tree, err := decode(name, data)
 	if err != nil {
