@@ -22,6 +22,7 @@ type Program struct {
 	Rest   []string // variables that do not: paths of files for this run
 	Stdin  []byte
 	File   string // the answer is what the program wrote here; "" is its standard output
+	Code   string // a folder of Python modules that the program imports; "" is none
 	Stderr string // a file for its standard error, which is then no part of the answer
 }
 
@@ -78,6 +79,54 @@ func (p Program) MustAsk(t testing.TB) Answer {
 	return a
 }
 
+// AskFolder is Ask for a program that writes a folder, the argument that is File. It gives the
+// folder to read: the kept one, or File.
+func (p Program) AskFolder() (string, error) {
+	kept := p.keptAt()
+	if kept != "" && os.Getenv("MEMROOM_TEST_ASK") != "always" {
+		if _, err := os.Stat(kept); err == nil {
+			return kept, nil
+		}
+	}
+	cmd := exec.Command(p.Python, p.Args...)
+	cmd.Env = append(append(os.Environ(), p.Env...), p.Rest...)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, said)
+	}
+	return p.File, keepFolder(kept, p.File)
+}
+
+// keepFolder copies a folder whole or not at all; without a place it does nothing.
+func keepFolder(kept, folder string) error {
+	if kept == "" || os.MkdirAll(filepath.Dir(kept), 0o755) != nil {
+		return nil
+	}
+	copied, err := os.MkdirTemp(filepath.Dir(kept), ".new-")
+	if err != nil {
+		return nil // a folder of somebody else: ask again next time
+	}
+	defer os.RemoveAll(copied)
+	if err := os.CopyFS(copied, os.DirFS(folder)); err != nil {
+		return err
+	}
+	_ = os.Rename(copied, kept)
+	return nil
+}
+
+// modules gives the Python files of a folder and of those in it, in one order.
+func modules(folder string) (paths []string) {
+	if folder == "" {
+		return nil
+	}
+	_ = filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && filepath.Ext(path) == ".py" {
+			paths = append(paths, path)
+		}
+		return nil
+	})
+	return paths
+}
+
 // keptAt is the file of the answer; "" keeps none.
 func (p Program) keptAt() string {
 	folder := filepath.Dir(filepath.Dir(p.Python))
@@ -96,6 +145,11 @@ func (p Program) keptAt() string {
 	part("env", []byte(strings.Join(p.Env, "\x00")))
 	for _, name := range []string{"OMP_NUM_THREADS", "PYTHONPATH"} {
 		part(name, []byte(os.Getenv(name)))
+	}
+	for _, path := range modules(p.Code) {
+		text, _ := os.ReadFile(path)
+		name, _ := filepath.Rel(p.Code, path)
+		part(name, text)
 	}
 	for _, arg := range p.Args {
 		info, err := os.Stat(arg)

@@ -57,8 +57,33 @@ func TestAsk(t *testing.T) {
 	expect(ask("A=1"), "7", "another script")
 	write(filepath.Join(venv, "complete"), "tomorrow")
 	expect(ask("A=1"), "8", "an environment made anew")
+	code, place := t.TempDir(), ""
+	write(filepath.Join(code, "module.py"), "")
+	write(script, "import os, sys\nopen(os.environ['RUNS'], 'a').write('x')\n"+
+		"open(sys.argv[1] + '/said', 'w').write('%d\\n' % os.path.getsize(os.environ['RUNS']))\n")
+	folder := func() string {
+		t.Helper()
+		out := t.TempDir()
+		p := Program{Python: mine, Args: []string{script, out}, Rest: []string{"RUNS=" + runs},
+			File: out, Code: code}
+		got, err := p.AskFolder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		place = got
+		text, _ := os.ReadFile(filepath.Join(got, "said"))
+		return string(text)
+	}
+	expect(folder(), "9", "a folder")
+	expect(folder(), "9", "a folder again")
+	if filepath.Dir(place) != filepath.Join(venv, "answers") {
+		t.Errorf("the second answer lies in %s", place)
+	}
+	write(filepath.Join(code, "module.py"), "changed = True\n")
+	expect(folder(), "10", "a module that the program imports has changed")
+	write(script, count)
 	t.Setenv("MEMROOM_TEST_ASK", "always")
-	expect(ask("A=1"), "9", "told to ask")
+	expect(ask("A=1"), "11", "told to ask")
 	write(script, "raise SystemExit(1)")
 	if _, err := (Program{Python: mine, Args: []string{script}}).Ask(); err == nil {
 		t.Error("a program that failed gave an answer")
