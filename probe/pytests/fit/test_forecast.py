@@ -49,6 +49,14 @@ class Readings(unittest.TestCase):
         known.read(101, 111)
         self.assertAlmostEqual(known.room_for(221), 201)
 
+    def test_a_wild_reading_is_bounded(self):
+        """No more is taken to be missing than was predicted, byte for byte."""
+        known = Forecast()
+        known.read(100, 100)
+        known.read(200, 600)
+        self.assertAlmostEqual(known.room_for(700), 250)
+        self.assertAlmostEqual(known.room_for(500), 100)
+
     def test_too_much_was_predicted(self):
         """A choice that needed less than predicted makes nobody bold about larger ones."""
         known = Forecast()

@@ -1,7 +1,9 @@
 """The small rules of fit, each by itself: fast, so that a wrong one is found by its own test."""
 
+import contextlib
 import types
 import unittest
+from unittest import mock
 
 import torch
 from _memroom_probe.fit.batch import inputs, losses, outputs
@@ -485,6 +487,27 @@ class Sizes(unittest.TestCase):
             self.assertEqual(room.state_of(optimizer), expected, optimizer)
         frozen = torch.nn.Parameter(torch.zeros(10), requires_grad=False)
         self.assertEqual(room.state_of(torch.optim.Adam([frozen])), 0)
+
+    def host(self, job, own, ranks, limit=1000):
+        """The limit of host memory where a job of so many ranks holds something already."""
+        with contextlib.ExitStack() as patched:
+            for name, value in (("_of_cgroup", job), ("_ranks_here", ranks)):
+                patched.enter_context(mock.patch.object(room, name, lambda value=value: value))
+            patched.enter_context(mock.patch.object(room, "_give_back_at_once", lambda: None))
+            patched.enter_context(mock.patch.object(room.HostRoom, "held", lambda self: own))
+            return room.HostRoom(limit).limit
+
+    def test_ranks_share_the_host(self):
+        """Pages of libraries count, from a twentieth to a fifth of the limit; a fifth where nobody
+        knows. What the others hold is theirs, but half of an equal share is always planned with.
+        """
+        self.assertEqual(self.host(None, 100, 1), 800)
+        self.assertEqual(self.host(None, 100, 2), 400)
+        self.assertEqual(self.host({"held": 100, "mapped": 100}, 100, 1), 900)
+        self.assertEqual(self.host({"held": 100, "mapped": 10}, 100, 1), 950)
+        self.assertEqual(self.host({"held": 100, "mapped": 700}, 100, 1), 800)
+        self.assertEqual(self.host({"held": 300, "mapped": 100}, 100, 2), 100 + 300)
+        self.assertEqual(self.host({"held": 880, "mapped": 100}, 100, 2), 225)
 
     def test_a_twentieth_of_a_wall_stays_free(self):
         """For fragmentation and what was not foreseen: 5 to 8 GiB of 100."""
