@@ -31,7 +31,8 @@ func TestSizesAsLogsWriteThem(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ number, unit, want string }{{"2", "G", "2000000000"},
-		{"2", "Gi", "2147483648"}, {"500", "M", "500000000"}, {"1.5", "k", "1500"}, {"3", "T", "3000000000000"},
+		{"2", "Gi", "2147483648"}, {"500", "M", "500000000"}, {"1.5", "k", "1500"},
+		{"3", "T", "3000000000000"},
 		{"9999999999", "T", "none"}, {"x", "G", "none"}, {"4096", "", "4096"}} {
 		if got := sized(kubeSize(c.number, c.unit)); got != c.want {
 			t.Errorf("of Kubernetes, %s %s: %s, want %s", c.number, c.unit, got, c.want)

@@ -82,8 +82,9 @@ func TestNamesAreExpanded(t *testing.T) {
 			t.Errorf("%q: %s %v, want %s", c.patterns, got, err, c.want)
 		}
 	}
-	for pattern, want := range map[string]string{"*.parquet": "no file matches", "**/*.x": "no file matches",
-		"[": "syntax error", "**/[": "syntax error"} {
+	for pattern, want := range map[string]string{"*.parquet": "no file matches",
+		"**/*.x": "no file matches",
+		"[":      "syntax error", "**/[": "syntax error"} {
 		if names, err := Expand([]string{filepath.Join(root, pattern)}); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v %v, want %s", pattern, names, err, want)
@@ -161,7 +162,8 @@ type server struct {
 	before   func(n int, w http.ResponseWriter, r *http.Request) (done bool)
 }
 
-func serve(t *testing.T, content string, before func(int, http.ResponseWriter, *http.Request) bool) *server {
+func serve(t *testing.T, content string,
+	before func(int, http.ResponseWriter, *http.Request) bool) *server {
 	s := &server{before: before}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -203,7 +205,8 @@ func TestRangesOfAnAddress(t *testing.T) {
 		length int
 		want   string
 		err    error
-	}{{0, 3, "012", nil}, {4, 6, "456789", nil}, {8, 5, "89", io.EOF}, {9, 1, "9", nil}, {10, 1, "", io.EOF},
+	}{{0, 3, "012", nil}, {4, 6, "456789", nil}, {8, 5, "89", io.EOF}, {9, 1, "9", nil},
+		{10, 1, "", io.EOF},
 		{99, 1, "", io.EOF}} {
 		p := make([]byte, c.length)
 		n, err := f.ReadAt(p, c.offset)
@@ -351,7 +354,8 @@ func TestPathsOfSignatures(t *testing.T) {
 // TestLeastLimitOfCgroups: of one and those above it; "max" is none.
 func TestLeastLimitOfCgroups(t *testing.T) {
 	root := t.TempDir()
-	for dir, text := range map[string]string{"": "900\n", "a": "max\n", "a/b": "500\n", "a/b/c": "700\n"} {
+	for dir, text := range map[string]string{"": "900\n", "a": "max\n", "a/b": "500\n",
+		"a/b/c": "700\n"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -359,7 +363,8 @@ func TestLeastLimitOfCgroups(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for group, want := range map[string]int64{"/": 900, "/a": 900, "/a/b": 500, "/a/b/c": 500, "/none": 900} {
+	for group, want := range map[string]int64{"/": 900, "/a": 900, "/a/b": 500, "/a/b/c": 500,
+		"/none": 900} {
 		if got := leastLimit(root, group, "memory.max"); got != want {
 			t.Errorf("%s: %d, want %d", group, got, want)
 		}
