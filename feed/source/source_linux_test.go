@@ -134,7 +134,7 @@ func TestFilesOfThisMachine(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for _, c := range [][2]string{{root, "is a folder"}, {"/dev/null", "not a regular file"},
-		{filepath.Join(root, "none"), "no such file"}, {"gs://bucket/x", "begin with gs:// are not read"},
+		{filepath.Join(root, "none"), "no such file"}, {"gs://bucket/x", "https:// or s3://"},
 		{"s3://bucket", "write s3://bucket/key"}, {"s3:///key", "write s3://bucket/key"}} {
 		if _, err := Open(c[0]); err == nil || !strings.Contains(err.Error(), c[1]) {
 			t.Errorf("%s: %v, want %s", c[0], err, c[1])
