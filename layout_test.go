@@ -294,6 +294,28 @@ func TestLinesFitBesideEachOther(t *testing.T) {
 	}
 }
 
+// longScriptText is a text of a page that is longer than a line, whole so that it can be found.
+var longScriptText = regexp.MustCompile("`[^`]{50,}|\"[^\"]{50,}\"")
+
+// TestScriptsFitTheScreen: the same for the modules and styles of the page.
+func TestScriptsFitTheScreen(t *testing.T) {
+	out, err := exec.Command("git", "ls-files", "web/*.js", "web/*.css").Output()
+	if err != nil {
+		t.Skipf("needs git: %v", err)
+	}
+	for _, path := range strings.Fields(string(out)) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // moved away, not yet committed
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			if n := len([]rune(line)); n > mostColumns && !longScriptText.MatchString(line) {
+				t.Errorf("%s:%d has %d columns, at most %d fit", path, i+1, n, mostColumns)
+			}
+		}
+	}
+}
+
 // TestDocumentsFitTheScreen: the same for prose. A row of a table cannot be broken, and what stands
 // in a fence is what a program prints.
 func TestDocumentsFitTheScreen(t *testing.T) {

@@ -27,7 +27,16 @@ export function start() {
   theme();
   document.addEventListener("click", (e) => {
     const link = e.target.closest && e.target.closest("a[href]");
-    if (!link || e.button !== 0 || e.ctrlKey || e.metaKey || e.shiftKey || link.target || link.hasAttribute("download")) return;
+    if (
+      !link ||
+      e.button !== 0 ||
+      e.ctrlKey ||
+      e.metaKey ||
+      e.shiftKey ||
+      link.target ||
+      link.hasAttribute("download")
+    )
+      return;
     if (link.origin !== location.origin || link.getAttribute("href").startsWith("#")) return;
     e.preventDefault();
     history.pushState(null, "", link.href);
@@ -55,7 +64,10 @@ function show(moved) {
     if (moved) main.focus();
     return;
   }
-  main.append(el("h1", {}, "Nothing here"), el("p", {}, "This address shows nothing. ", el("a", { href: "/" }, "All runs")));
+  main.append(
+    el("h1", {}, "Nothing here"),
+    el("p", {}, "This address shows nothing. ", el("a", { href: "/" }, "All runs")),
+  );
 }
 
 /** Light or dark: the system's choice until the button is pressed. */
@@ -64,15 +76,21 @@ function theme() {
   let kept = null;
   try {
     kept = localStorage.getItem("memroom-theme");
-  } catch { /* storage is switched off */ }
+  } catch {
+    /* storage is switched off */
+  }
   if (kept) root.dataset.theme = kept;
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   document.getElementById("theme").addEventListener("click", () => {
-    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    const dark = root.dataset.theme
+      ? root.dataset.theme === "dark"
+      : matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.theme = dark ? "light" : "dark";
     try {
       localStorage.setItem("memroom-theme", root.dataset.theme);
-    } catch { /* it lasts until the page is left */ }
+    } catch {
+      /* it lasts until the page is left */
+    }
     redraw();
   });
 }

@@ -1,7 +1,8 @@
 // The course of a run: lanes of memory over one axis of time, drawn on one canvas.
 //
-// A piece of data reaches further than what is seen, so that moving needs no request; the server gives as many points as
-// there are pixels, each with the highest and lowest value since the one before.
+// A piece of data reaches further than what is seen, so that moving needs no request; the server
+// gives as many points as there are pixels, each with the highest and lowest value since the one
+// before.
 
 import { bytes, clock, count } from "memroom/format.js";
 
@@ -10,7 +11,15 @@ const right = 10;
 const strip = 16; // pixels above the lanes for phases and marks
 const foot = 20; // and below for the time
 
-export const inks = { used: "#3b6fb6", reserved: "#d9822b", allocated: "#3f9f6b", resident: "#7d8a97", cgroup: "#7a4fa3", count: "#7d8a97", time: "#45b5c4" };
+export const inks = {
+  used: "#3b6fb6",
+  reserved: "#d9822b",
+  allocated: "#3f9f6b",
+  resident: "#7d8a97",
+  cgroup: "#7a4fa3",
+  count: "#7d8a97",
+  time: "#45b5c4",
+};
 
 export class Course {
   /** on: {cursor(ms), view(from, to)}; load(from, to, points) gives {samples, steps}. */
@@ -34,7 +43,12 @@ export class Course {
   }
 
   get end() {
-    return Math.max(1000, this.data.samples.to || 0, this.data.steps.to || 0, this.beside ? this.beside.end : 0);
+    return Math.max(
+      1000,
+      this.data.samples.to || 0,
+      this.data.steps.to || 0,
+      this.beside ? this.beside.end : 0,
+    );
   }
 
   reset() {
@@ -109,13 +123,24 @@ export class Course {
     if (turn !== this.turn) return; // a newer question is on its way
     this.data = data;
     clearTimeout(this.sketched);
-    if (data.samples.sketch || data.steps.sketch) this.sketched = setTimeout(() => this.fetch(from, to).then(() => { this.request(); this.on.view(this.from, this.to); }), 1000);
+    if (data.samples.sketch || data.steps.sketch)
+      this.sketched = setTimeout(
+        () =>
+          this.fetch(from, to).then(() => {
+            this.request();
+            this.on.view(this.from, this.to);
+          }),
+        1000,
+      );
     data.from = whole ? 0 : from;
     data.to = whole ? Math.max(data.samples.to, data.steps.to) : to;
     this.plan();
   }
 
-  /** Adds readings that came live; true where the picture should be asked for anew because it has grown too fine. */
+  /**
+   * Adds readings that came live; true where the picture should be asked for anew because it has
+   * grown too fine.
+   */
   append(samples, steps) {
     const d = this.data;
     if (!d) return false;
@@ -155,30 +180,83 @@ export class Course {
     const c = this.data.samples.columns;
     const steps = this.data.steps.columns;
     const lanes = [];
-    const cards = Object.keys(c).filter((n) => /^gpu\d+\.used$/.test(n)).map((n) => n.split(".")[0]);
+    const cards = Object.keys(c)
+      .filter((n) => /^gpu\d+\.used$/.test(n))
+      .map((n) => n.split(".")[0]);
     for (const card of cards) {
-      const lines = [{ name: "used", column: c[`${card}.used`], piece: "samples", ink: inks.used, fill: true }];
-      const of = (kind) => Object.keys(steps).filter((n) => n.endsWith(`/${card}.${kind}`) || (cards.length === 1 && n.endsWith(`.${kind}`) && n.includes("/gpu")));
+      const lines = [
+        { name: "used", column: c[`${card}.used`], piece: "samples", ink: inks.used, fill: true },
+      ];
+      const of = (kind) =>
+        Object.keys(steps).filter(
+          (n) =>
+            n.endsWith(`/${card}.${kind}`) ||
+            (cards.length === 1 && n.endsWith(`.${kind}`) && n.includes("/gpu")),
+        );
       for (const kind of ["reserved", "allocated"]) {
-        for (const n of of(kind).slice(0, 4)) lines.push({ name: kind, column: steps[n], piece: "steps", ink: inks[kind] });
+        for (const n of of(kind).slice(0, 4))
+          lines.push({ name: kind, column: steps[n], piece: "steps", ink: inks[kind] });
       }
-      lanes.push({ title: card.replace("gpu", "card "), lines, limit: c[`${card}.total`], unit: "bytes", height: cards.length > 2 ? 70 : 130 });
+      lanes.push({
+        title: card.replace("gpu", "card "),
+        lines,
+        limit: c[`${card}.total`],
+        unit: "bytes",
+        height: cards.length > 2 ? 70 : 130,
+      });
     }
     if (c.host) {
-      const lines = [{ name: "host", column: c.host, piece: "samples", ink: inks.used, fill: true }];
-      if (c.resident) lines.push({ name: "resident", column: c.resident, piece: "samples", ink: inks.resident });
-      if (c.cgroup) lines.push({ name: "cgroup", column: c.cgroup, piece: "samples", ink: inks.cgroup });
-      lanes.push({ title: "host", lines, limit: c.cgroup_limit || c.machine, hard: this.hostLimit, unit: "bytes", height: 150 });
+      const lines = [
+        { name: "host", column: c.host, piece: "samples", ink: inks.used, fill: true },
+      ];
+      if (c.resident)
+        lines.push({ name: "resident", column: c.resident, piece: "samples", ink: inks.resident });
+      if (c.cgroup)
+        lines.push({ name: "cgroup", column: c.cgroup, piece: "samples", ink: inks.cgroup });
+      lanes.push({
+        title: "host",
+        lines,
+        limit: c.cgroup_limit || c.machine,
+        hard: this.hostLimit,
+        unit: "bytes",
+        height: 150,
+      });
     }
-    if (c.shm && highest(c.shm.high) >= 2 ** 20) { // less is none of a data loader's
-      lanes.push({ title: "shared", lines: [{ name: "shared memory", column: c.shm, piece: "samples", ink: inks.used, fill: true }], limit: c.shm_total, unit: "bytes", height: 64 });
+    if (c.shm && highest(c.shm.high) >= 2 ** 20) {
+      // less is none of a data loader's
+      lanes.push({
+        title: "shared",
+        lines: [
+          { name: "shared memory", column: c.shm, piece: "samples", ink: inks.used, fill: true },
+        ],
+        limit: c.shm_total,
+        unit: "bytes",
+        height: 64,
+      });
     }
     if (c.processes) {
-      lanes.push({ title: "processes", lines: [{ name: "processes and workers", column: c.processes, piece: "samples", ink: inks.count }], unit: "count", height: 48 });
+      lanes.push({
+        title: "processes",
+        lines: [
+          { name: "processes and workers", column: c.processes, piece: "samples", ink: inks.count },
+        ],
+        unit: "count",
+        height: 48,
+      });
     }
     const times = Object.keys(steps).filter((n) => n.endsWith(".duration_ns"));
     if (times.length > 0) {
-      lanes.push({ title: "step time", lines: times.slice(0, 8).map((n) => ({ name: n.split(".")[0], column: steps[n], piece: "steps", ink: inks.time })), unit: "ns", height: 56 });
+      lanes.push({
+        title: "step time",
+        lines: times.slice(0, 8).map((n) => ({
+          name: n.split(".")[0],
+          column: steps[n],
+          piece: "steps",
+          ink: inks.time,
+        })),
+        unit: "ns",
+        height: 56,
+      });
     }
     this.lanes = lanes;
     const tall = lanes.reduce((sum, l) => sum + l.height + 10, strip + foot);
@@ -199,8 +277,12 @@ export class Course {
   draw() {
     if (!this.data || this.canvas.clientWidth === 0) return;
     const ratio = window.devicePixelRatio || 1;
-    const [w, h] = [Math.round(this.canvas.clientWidth * ratio), Math.round(this.canvas.clientHeight * ratio)];
-    if (this.canvas.width !== w || this.canvas.height !== h) [this.canvas.width, this.canvas.height] = [w, h];
+    const [w, h] = [
+      Math.round(this.canvas.clientWidth * ratio),
+      Math.round(this.canvas.clientHeight * ratio),
+    ];
+    if (this.canvas.width !== w || this.canvas.height !== h)
+      [this.canvas.width, this.canvas.height] = [w, h];
     const g = this.canvas.getContext("2d");
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
     g.clearRect(0, 0, this.canvas.clientWidth, this.canvas.clientHeight);
@@ -238,8 +320,10 @@ export class Course {
       if (known > 0 && (limit === 0 || known < limit)) limit = known;
     }
     // a limit far above is not drawn: it would press everything to the ground
-    let scale = limit > 0 && limit < most * 4 ? Math.max(limit, most) * 1.04 : Math.max(1, most) * 1.12;
-    if (lane.unit === "count") scale = 2 * Math.ceil((most + 1) / 2); // whole numbers at the half and at the top
+    let scale =
+      limit > 0 && limit < most * 4 ? Math.max(limit, most) * 1.04 : Math.max(1, most) * 1.12;
+    // whole numbers at the half and at the top
+    if (lane.unit === "count") scale = 2 * Math.ceil((most + 1) / 2);
     g.fillStyle = this.ink;
     g.textAlign = "right";
     g.textBaseline = "middle";
@@ -248,7 +332,12 @@ export class Course {
       g.globalAlpha = 0.15;
       g.fillRect(left, y - 0.5, this.width, 1);
       g.globalAlpha = 1;
-      if (i > 0 || lane.height > 60) g.fillText(amount((scale * i) / 2, lane.unit), left - 5, Math.min(bottom - 5, Math.max(top + 5, y)));
+      if (i > 0 || lane.height > 60)
+        g.fillText(
+          amount((scale * i) / 2, lane.unit),
+          left - 5,
+          Math.min(bottom - 5, Math.max(top + 5, y)),
+        );
     }
     g.save();
     g.beginPath();
@@ -271,7 +360,12 @@ export class Course {
     g.textBaseline = "top";
     g.fillStyle = this.ink;
     g.font = "600 11px system-ui, sans-serif";
-    const beyond = limit > scale ? `, limit ${amount(limit, lane.unit)}` : limit > 0 ? `, limit ${amount(limit, lane.unit)}` : "";
+    const beyond =
+      limit > scale
+        ? `, limit ${amount(limit, lane.unit)}`
+        : limit > 0
+          ? `, limit ${amount(limit, lane.unit)}`
+          : "";
     g.fillText(`${lane.title}${beyond}`, left + 4, top + 2);
     g.font = "11px system-ui, sans-serif";
   }
@@ -325,7 +419,8 @@ export class Course {
       g.globalAlpha = 0.1;
       g.fillRect(x, strip, 1, top - strip - 10);
       g.globalAlpha = 1;
-      if (x < left + this.width - 12) g.fillText(step < 1000 ? `${(t / 1000).toFixed(1)} s` : clock(t / 1000), x, top - 4);
+      if (x < left + this.width - 12)
+        g.fillText(step < 1000 ? `${(t / 1000).toFixed(1)} s` : clock(t / 1000), x, top - 4);
     }
   }
 
@@ -333,7 +428,10 @@ export class Course {
   drawMarks(g, top) {
     for (const m of this.marks) {
       if (m.until !== undefined) {
-        const [x0, x1] = [Math.max(left, this.toX(m.at)), Math.min(left + this.width, this.toX(m.until))];
+        const [x0, x1] = [
+          Math.max(left, this.toX(m.at)),
+          Math.min(left + this.width, this.toX(m.until)),
+        ];
         if (x1 <= x0) continue;
         g.fillStyle = phaseInk(m.kind);
         g.globalAlpha = 0.75;
@@ -363,7 +461,8 @@ export class Course {
   /** Takes the scales of another course too, so that the two can be compared by eye. */
   standBeside(other) {
     const most = new Map();
-    for (const lane of other.lanes) most.set(lane.title, Math.max(0, ...lane.lines.map((l) => highest(l.column.high))));
+    for (const lane of other.lanes)
+      most.set(lane.title, Math.max(0, ...lane.lines.map((l) => highest(l.column.high))));
     this.beside = { end: Math.max(other.data.samples.to || 0, other.data.steps.to || 0), most };
     this.reset();
   }
@@ -375,7 +474,10 @@ export class Course {
       if (lane.unit !== "bytes") continue;
       const line = lane.lines[0];
       const { at } = this.data[line.piece];
-      const limit = lane.hard || (lane.limit ? lowestPositive(lane.limit.high) : 0) || highest(line.column.high);
+      const limit =
+        lane.hard ||
+        (lane.limit ? lowestPositive(lane.limit.high) : 0) ||
+        highest(line.column.high);
       line.column.high.forEach((v, i) => {
         if (v !== null && v / limit > best.share) best = { share: v / limit, at: at[i] };
       });
@@ -386,13 +488,18 @@ export class Course {
   listen() {
     const c = this.canvas;
     let held = null;
-    c.addEventListener("wheel", (e) => {
-      if (!this.data) return;
-      e.preventDefault();
-      const width = this.to - this.from;
-      if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) this.move(this.from + (e.deltaX / this.width) * width, width);
-      else this.zoom(Math.exp(e.deltaY * 0.002), this.toMS(e.offsetX));
-    }, { passive: false });
+    c.addEventListener(
+      "wheel",
+      (e) => {
+        if (!this.data) return;
+        e.preventDefault();
+        const width = this.to - this.from;
+        if (Math.abs(e.deltaX) > Math.abs(e.deltaY))
+          this.move(this.from + (e.deltaX / this.width) * width, width);
+        else this.zoom(Math.exp(e.deltaY * 0.002), this.toMS(e.offsetX));
+      },
+      { passive: false },
+    );
     c.addEventListener("pointerdown", (e) => {
       held = { x: e.offsetX, from: this.from, moved: false };
       c.setPointerCapture(e.pointerId);
@@ -408,7 +515,9 @@ export class Course {
       if (held && !held.moved && this.data) this.setCursor(this.toMS(e.offsetX));
       held = null;
     });
-    c.addEventListener("pointercancel", () => { held = null; });
+    c.addEventListener("pointercancel", () => {
+      held = null;
+    });
     c.addEventListener("dblclick", () => this.data && this.reset());
     c.addEventListener("keydown", (e) => this.key(e));
   }
@@ -418,13 +527,22 @@ export class Course {
     const width = this.to - this.from;
     const at = this.cursor === null ? this.to : this.cursor;
     const stepped = (direction) => {
-      const to = Math.max(0, Math.min(this.end, at + direction * (width / (e.shiftKey ? 10 : 100))));
+      const to = Math.max(
+        0,
+        Math.min(this.end, at + direction * (width / (e.shiftKey ? 10 : 100))),
+      );
       if (to < this.from || to > this.to) this.move(to - width / 2, width);
       this.setCursor(to);
     };
     const actions = {
-      ArrowLeft: () => stepped(-1), ArrowRight: () => stepped(1), Home: () => this.setCursor(0), End: () => this.setCursor(this.end),
-      "+": () => this.zoom(0.5, at), "=": () => this.zoom(0.5, at), "-": () => this.zoom(2, at), 0: () => this.reset(),
+      ArrowLeft: () => stepped(-1),
+      ArrowRight: () => stepped(1),
+      Home: () => this.setCursor(0),
+      End: () => this.setCursor(this.end),
+      "+": () => this.zoom(0.5, at),
+      "=": () => this.zoom(0.5, at),
+      "-": () => this.zoom(2, at),
+      0: () => this.reset(),
     };
     if (!actions[e.key]) return;
     e.preventDefault();
@@ -434,24 +552,47 @@ export class Course {
 
 /** A reading as the server's columns, see store/extract.go. */
 export function sampleRow(s) {
-  const row = { host: s.held || (s.anon || 0) + (s.shmem || 0), resident: s.rss, processes: s.procs };
+  const row = {
+    host: s.held || (s.anon || 0) + (s.shmem || 0),
+    resident: s.rss,
+    processes: s.procs,
+  };
   if (s.cgroup) {
     row.cgroup = s.cgroup.current;
     if (s.cgroup.limit) row.cgroup_limit = s.cgroup.limit;
   }
-  if (s.machine) Object.assign(row, { machine: s.machine.total, shm: s.machine.shm_used || 0, shm_total: s.machine.shm_total || 0 });
-  (s.gpus || []).forEach((d, i) => Object.assign(row, { [`gpu${i}.used`]: d.used, [`gpu${i}.total`]: d.total, [`gpu${i}.util`]: d.util || 0 }));
+  if (s.machine)
+    Object.assign(row, {
+      machine: s.machine.total,
+      shm: s.machine.shm_used || 0,
+      shm_total: s.machine.shm_total || 0,
+    });
+  (s.gpus || []).forEach((d, i) =>
+    Object.assign(row, {
+      [`gpu${i}.used`]: d.used,
+      [`gpu${i}.total`]: d.total,
+      [`gpu${i}.util`]: d.util || 0,
+    }),
+  );
   return row;
 }
 
 export function stepRow(s) {
-  const who = (s.rank === undefined || s.rank === null ? `pid${s.pid}` : `rank${s.rank}`) + (s.device >= 0 ? `/gpu${s.device}` : "");
-  return { [`${who}.step`]: s.step, [`${who}.allocated`]: s.allocated, [`${who}.reserved`]: s.reserved, [`${who}.duration_ns`]: s.duration_ns };
+  const who =
+    (s.rank === undefined || s.rank === null ? `pid${s.pid}` : `rank${s.rank}`) +
+    (s.device >= 0 ? `/gpu${s.device}` : "");
+  return {
+    [`${who}.step`]: s.step,
+    [`${who}.allocated`]: s.allocated,
+    [`${who}.reserved`]: s.reserved,
+    [`${who}.duration_ns`]: s.duration_ns,
+  };
 }
 
 function amount(v, unit) {
   if (unit === "bytes") return bytes(Math.round(v));
-  if (unit === "ns") return v >= 1e9 ? `${(v / 1e9).toFixed(2)} s` : `${(v / 1e6).toFixed(v < 1e7 ? 1 : 0)} ms`;
+  if (unit === "ns")
+    return v >= 1e9 ? `${(v / 1e9).toFixed(2)} s` : `${(v / 1e6).toFixed(v < 1e7 ? 1 : 0)} ms`;
   return count(Math.round(v));
 }
 
@@ -479,7 +620,10 @@ function search(sorted, x) {
 }
 
 function niceStep(ms) {
-  for (const s of [100, 200, 500, 1000, 2000, 5000, 10000, 15000, 30000, 60000, 120000, 300000, 600000, 900000, 1800000, 3600000, 7200000, 14400000, 21600000, 43200000]) {
+  for (const s of [
+    100, 200, 500, 1000, 2000, 5000, 10000, 15000, 30000, 60000, 120000, 300000, 600000, 900000,
+    1800000, 3600000, 7200000, 14400000, 21600000, 43200000,
+  ]) {
     if (s >= ms) return s;
   }
   return Math.ceil(ms / 86400000) * 86400000;

@@ -1,10 +1,18 @@
-// The flame view: what lives at a moment, by call stack, the outermost call at the top. Width is bytes.
+// The flame view: what lives at a moment, by call stack, the outermost call at the top. Width is
+// bytes.
 
 import { bytes, frameText, percent } from "memroom/format.js";
 import { colour } from "memroom/palette.js";
 
 const rowHeight = 18;
-const plumbing = new Set(["_call_impl", "_wrapped_call_impl", "wrapper", "decorate_context", "_fn", "inner"]);
+const plumbing = new Set([
+  "_call_impl",
+  "_wrapped_call_impl",
+  "wrapper",
+  "decorate_context",
+  "_fn",
+  "inner",
+]);
 
 export class Flame {
   /** on: {hover(node or null, x, y), chosen(node)} */
@@ -12,14 +20,22 @@ export class Flame {
     this.canvas = canvas;
     this.on = on;
     this.match = null;
-    canvas.addEventListener("pointermove", (e) => on.hover(this.nodeAt(e.offsetX, e.offsetY), e.clientX, e.clientY));
+    canvas.addEventListener("pointermove", (e) =>
+      on.hover(this.nodeAt(e.offsetX, e.offsetY), e.clientX, e.clientY),
+    );
     canvas.addEventListener("pointerleave", () => on.hover(null));
-    canvas.addEventListener("click", (e) => { const node = this.nodeAt(e.offsetX, e.offsetY); if (node) this.zoom(node); });
+    canvas.addEventListener("click", (e) => {
+      const node = this.nodeAt(e.offsetX, e.offsetY);
+      if (node) this.zoom(node);
+    });
     canvas.addEventListener("dblclick", () => this.zoom(this.root));
     canvas.addEventListener("keydown", (e) => this.key(e));
   }
 
-  /** Builds the tree of the blocks that live. rest is what blocks too small to be listed hold together. */
+  /**
+   * Builds the tree of the blocks that live. rest is what blocks too small to be listed hold
+   * together.
+   */
   show(device, live, rest) {
     this.device = device;
     const root = { name: "everything", bytes: 0, children: new Map(), depth: 0, kinds: new Map() };
@@ -29,7 +45,9 @@ export class Flame {
       sums.set(key, (sums.get(key) || 0) + device.size[i]);
     }
     for (const [key, size] of sums) {
-      const frames = (device.stacks[Math.floor(key / 16)] || []).map((f) => device.frameTable[f]).filter(([, name]) => !plumbing.has(name));
+      const frames = (device.stacks[Math.floor(key / 16)] || [])
+        .map((f) => device.frameTable[f])
+        .filter(([, name]) => !plumbing.has(name));
       if (frames.length === 0) frames.push(["", "(no call stack)", 0]);
       let node = root;
       add(node, size, key % 16);
@@ -37,7 +55,15 @@ export class Flame {
         const text = frames[i][0] === "" ? frames[i][1] : frameText(frames[i]);
         let child = node.children.get(text);
         if (!child) {
-          child = { name: text, file: frames[i][0], bytes: 0, children: new Map(), depth: node.depth + 1, parent: node, kinds: new Map() };
+          child = {
+            name: text,
+            file: frames[i][0],
+            bytes: 0,
+            children: new Map(),
+            depth: node.depth + 1,
+            parent: node,
+            kinds: new Map(),
+          };
           node.children.set(text, child);
         }
         node = child;
@@ -46,12 +72,21 @@ export class Flame {
     }
     if (rest > 0) {
       root.bytes += rest;
-      root.children.set("", { name: "small blocks", bytes: rest, children: new Map(), depth: 1, parent: root, kinds: new Map(), rest: true });
+      root.children.set("", {
+        name: "small blocks",
+        bytes: rest,
+        children: new Map(),
+        depth: 1,
+        parent: root,
+        kinds: new Map(),
+        rest: true,
+      });
     }
     this.root = root;
     const path = this.top ? pathOf(this.top) : [];
     this.top = root;
-    for (const name of path) { // the place that was zoomed into, if it is still there
+    for (const name of path) {
+      // the place that was zoomed into, if it is still there
       const child = this.top.children.get(name);
       if (!child) break;
       this.top = child;
@@ -90,14 +125,21 @@ export class Flame {
     this.place(g, this.top, 0, this.canvas.clientWidth, 0);
   }
 
-  /** Draws a node and those below it, the largest first. What is thinner than half a pixel is left out. */
+  /**
+   * Draws a node and those below it, the largest first. What is thinner than half a pixel is left
+   * out.
+   */
   place(g, node, x, width, row) {
     if (row >= this.rows || width < 0.5) return;
     const y = row * rowHeight;
     this.boxes.push({ node, x, y, width });
     const seen = !this.match || this.match(node);
     g.globalAlpha = seen ? 1 : 0.25;
-    g.fillStyle = node.rest ? colour("rest") : node === this.root ? colour("workspace") : colour(kindOf(this.device, node));
+    g.fillStyle = node.rest
+      ? colour("rest")
+      : node === this.root
+        ? colour("workspace")
+        : colour(kindOf(this.device, node));
     g.fillRect(x, y, Math.max(0.5, width - 0.6), rowHeight - 1);
     if (width > 30) {
       g.fillStyle = "#101214";
@@ -118,20 +160,34 @@ export class Flame {
   }
 
   nodeAt(x, y) {
-    const hit = (this.boxes || []).find((b) => x >= b.x && x < b.x + b.width && y >= b.y && y < b.y + rowHeight);
+    const hit = (this.boxes || []).find(
+      (b) => x >= b.x && x < b.x + b.width && y >= b.y && y < b.y + rowHeight,
+    );
     return hit ? hit.node : null;
   }
 
   text(node) {
-    return [`${bytes(node.bytes)} (${percent(node.bytes, this.root.bytes)})`, node.name, node.file || ""].filter(Boolean);
+    return [
+      `${bytes(node.bytes)} (${percent(node.bytes, this.root.bytes)})`,
+      node.name,
+      node.file || "",
+    ].filter(Boolean);
   }
 
   /** Down into the largest, up, left and right among neighbours. */
   key(e) {
     const node = this.top;
-    const among = node.parent ? [...node.parent.children.values()].sort((a, b) => b.bytes - a.bytes) : [node];
+    const among = node.parent
+      ? [...node.parent.children.values()].sort((a, b) => b.bytes - a.bytes)
+      : [node];
     const below = [...node.children.values()].sort((a, b) => b.bytes - a.bytes);
-    const to = { ArrowDown: below[0], ArrowUp: node.parent, ArrowLeft: among[among.indexOf(node) - 1], ArrowRight: among[among.indexOf(node) + 1], Escape: this.root }[e.key];
+    const to = {
+      ArrowDown: below[0],
+      ArrowUp: node.parent,
+      ArrowLeft: among[among.indexOf(node) - 1],
+      ArrowRight: among[among.indexOf(node) + 1],
+      Escape: this.root,
+    }[e.key];
     if (!to) return;
     e.preventDefault();
     this.zoom(to);

@@ -1,6 +1,12 @@
-// Words and numbers as people read them, and elements made without ever parsing HTML: text from files is only text.
+// Words and numbers as people read them, and elements made without ever parsing HTML: text from
+// files is only text.
 
-const units = [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]];
+const units = [
+  ["TiB", 2 ** 40],
+  ["GiB", 2 ** 30],
+  ["MiB", 2 ** 20],
+  ["KiB", 2 ** 10],
+];
 
 /** 1610612736 -> "1.5 GiB" */
 export function bytes(n) {
@@ -75,5 +81,12 @@ export function when(text) {
   const t = new Date(text);
   if (Number.isNaN(t.getTime()) || t.getTime() < 0) return "";
   const ahead = t.getTime() - Date.now() > 60000 ? " (its clock is ahead of this one)" : "";
-  return t.toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }) + ahead;
+  return (
+    t.toLocaleString("en-GB", {
+      day: "numeric",
+      month: "short",
+      hour: "2-digit",
+      minute: "2-digit",
+    }) + ahead
+  );
 }

@@ -13,13 +13,22 @@ export class Device {
     this.buildChanges();
   }
 
-  /** changeAt and changeSum: where the allocated bytes change and what they are then, without the smallest blocks. */
+  /**
+   * changeAt and changeSum: where the allocated bytes change and what they are then, without the
+   * smallest blocks.
+   */
   buildChanges() {
     const freed = new Float64Array(this.length); // its end, then its index: numbers sort fast
     let count = 0;
-    for (let i = 0; i < this.length; i++) if (this.end[i] <= this.entries) freed[count++] = this.end[i] * 2 ** 21 + i;
+    for (let i = 0; i < this.length; i++)
+      if (this.end[i] <= this.entries) freed[count++] = this.end[i] * 2 ** 21 + i;
     const ends = new Int32Array(count);
-    freed.subarray(0, count).sort().forEach((key, i) => { ends[i] = key % 2 ** 21; });
+    freed
+      .subarray(0, count)
+      .sort()
+      .forEach((key, i) => {
+        ends[i] = key % 2 ** 21;
+      });
     this.changeAt = new Int32Array(this.length + ends.length);
     this.changeSum = new Float64Array(this.length + ends.length);
     let sum = 0;
@@ -70,14 +79,20 @@ export class Device {
     return (this.stacks[this.stack[i]] || []).map((f) => this.frameTable[f]);
   }
 
-  /** The stacks in which a text occurs, in the name of a function or of a file; null for no text. */
+  /**
+   * The stacks in which a text occurs, in the name of a function or of a file; null for no text.
+   */
   findStacks(text) {
     const wanted = text.trim().toLowerCase();
     if (!wanted) return null;
     const frames = new Set();
-    this.frameTable.forEach(([file, name], i) => { if (`${name} ${file}`.toLowerCase().includes(wanted)) frames.add(i); });
+    this.frameTable.forEach(([file, name], i) => {
+      if (`${name} ${file}`.toLowerCase().includes(wanted)) frames.add(i);
+    });
     const found = new Set();
-    this.stacks.forEach((stack, i) => { if (stack.some((f) => frames.has(f))) found.add(i); });
+    this.stacks.forEach((stack, i) => {
+      if (stack.some((f) => frames.has(f))) found.add(i);
+    });
     return found;
   }
 
@@ -111,12 +126,18 @@ export class Device {
     return marks[low - 1] || { step: 0, phase: "unknown" };
   }
 
-  /** The reserved ranges at a moment by address; neighbouring pages of expandable segments are one. */
+  /**
+   * The reserved ranges at a moment by address; neighbouring pages of expandable segments are one.
+   */
   segmentsAt(at) {
     const found = [];
     for (let i = 0; i < this.segStart.length; i++) {
       if (this.segStart[i] <= at && this.segEnd[i] > at) {
-        found.push({ begin: this.segAddr[i], end: this.segAddr[i] + this.segSize[i], expandable: this.segExpandable[i] === 1 });
+        found.push({
+          begin: this.segAddr[i],
+          end: this.segAddr[i] + this.segSize[i],
+          expandable: this.segExpandable[i] === 1,
+        });
       }
     }
     found.sort((a, b) => a.begin - b.begin);

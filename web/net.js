@@ -23,7 +23,9 @@ async function request(path, options) {
     let text = `The server answered ${answer.status}.`;
     try {
       text = (await answer.json()).error || text;
-    } catch { /* no sentence: the status has to do */ }
+    } catch {
+      /* no sentence: the status has to do */
+    }
     const problem = new Error(text);
     problem.status = answer.status;
     throw problem;
@@ -43,7 +45,9 @@ export function upload(path, file, progress) {
       let said = {};
       try {
         said = JSON.parse(x.responseText);
-      } catch { /* an answer that is not ours */ }
+      } catch {
+        /* an answer that is not ours */
+      }
       if (x.status === 200) done(said);
       else fail(new Error(said.error || `The server answered ${x.status}.`));
     };
@@ -51,7 +55,10 @@ export function upload(path, file, progress) {
   });
 }
 
-/** A stream of server-sent events. The browser comes back by itself and names the last event it saw, so nothing is lost. */
+/**
+ * A stream of server-sent events. The browser comes back by itself and names the last event it saw,
+ * so nothing is lost.
+ */
 export class Live {
   /** on: {KIND(data), link(up)} */
   constructor(path, on) {
@@ -61,7 +68,8 @@ export class Live {
       if (this.closed) return;
       if (on.link) on.link(false);
       // the browser gives up on an answer that is no stream: try again ourselves
-      if (this.source.readyState === EventSource.CLOSED) this.retry = setTimeout(() => on.again && on.again(), 3000);
+      if (this.source.readyState === EventSource.CLOSED)
+        this.retry = setTimeout(() => on.again && on.again(), 3000);
     };
     for (const [kind, handle] of Object.entries(on)) {
       if (kind === "link" || kind === "again") continue;

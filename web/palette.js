@@ -1,6 +1,17 @@
-// Colours of the categories, the same in every view. They differ in lightness too, for those who do not see hues.
+// Colours of the categories, the same in every view. They differ in lightness too, for those who
+// do not see hues.
 
-export const categories = ["unknown", "weights", "gradients", "optimizer", "activations", "loss", "temporary", "workspace", "input"];
+export const categories = [
+  "unknown",
+  "weights",
+  "gradients",
+  "optimizer",
+  "activations",
+  "loss",
+  "temporary",
+  "workspace",
+  "input",
+];
 
 const colours = {
   weights: "#3b6fb6",
@@ -22,6 +33,8 @@ export function colour(category) {
 /** The colour as a little-endian RGBA word for ImageData, with lightness scaled by shade. */
 export function word(category, shade = 1) {
   const hex = colour(category);
-  const [r, g, b] = [1, 3, 5].map((i) => Math.min(255, Math.round(parseInt(hex.slice(i, i + 2), 16) * shade)));
+  const [r, g, b] = [1, 3, 5].map((i) =>
+    Math.min(255, Math.round(parseInt(hex.slice(i, i + 2), 16) * shade)),
+  );
   return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 }

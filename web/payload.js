@@ -1,8 +1,11 @@
-// The data of a self-contained page: base64 of gzip of [length of the header, header as JSON, arrays].
+// The data of a self-contained page: base64 of gzip of [length of the header, header as JSON,
+// arrays].
 
 const types = { f64: Float64Array, i32: Int32Array, u32: Uint32Array, u8: Uint8Array };
 
-/** Decodes the text of the page's data element. Arrays named in the header take their place in it. */
+/**
+ * Decodes the text of the page's data element. Arrays named in the header take their place in it.
+ */
 export async function decode(text) {
   return unpack(await decoded(text).arrayBuffer());
 }

@@ -19,7 +19,20 @@ const fields = [
   { name: "devices", label: "spread over cards", text: "2x24GiB", otherwise: "" },
 ];
 
-const shades = { weights: "#3b6fb6", gradients: "#d9822b", optimizer: "#7a4fa3", activations: "#3f9f6b", loss: "#c9423a", temporary: "#d7b93c", workspace: "#7d8a97", input: "#45b5c4", unknown: "#a9a39a", rounding: "#cfcac2", cache: "#b9c4cf", context: "#5c626b" };
+const shades = {
+  weights: "#3b6fb6",
+  gradients: "#d9822b",
+  optimizer: "#7a4fa3",
+  activations: "#3f9f6b",
+  loss: "#c9423a",
+  temporary: "#d7b93c",
+  workspace: "#7d8a97",
+  input: "#45b5c4",
+  unknown: "#a9a39a",
+  rounding: "#cfcac2",
+  cache: "#b9c4cf",
+  context: "#5c626b",
+};
 
 export class PlanView {
   constructor(main) {
@@ -27,7 +40,10 @@ export class PlanView {
     this.form = el("form", { "aria-label": "Setup" });
     this.form.addEventListener("submit", (e) => e.preventDefault());
     this.answer = el("section", { "aria-label": "Prediction" });
-    main.append(el("h1", {}, "Plan: will it fit?"), el("div", { class: "plan" }, this.form, this.answer));
+    main.append(
+      el("h1", {}, "Plan: will it fit?"),
+      el("div", { class: "plan" }, this.form, this.answer),
+    );
     this.load();
   }
 
@@ -58,31 +74,66 @@ export class PlanView {
         input = el("input", { type: "checkbox", id });
         input.checked = q.get(f.name) === "true";
       } else if (f.range) {
-        input = el("input", { type: "number", id, min: String(f.range[0]), max: String(f.range[1] * 1024) });
+        input = el("input", {
+          type: "number",
+          id,
+          min: String(f.range[0]),
+          max: String(f.range[1] * 1024),
+        });
         input.value = value;
-        beside = el("input", { type: "range", min: "0", max: "1000", "aria-label": `${f.label}, slider` });
+        beside = el("input", {
+          type: "range",
+          min: "0",
+          max: "1000",
+          "aria-label": `${f.label}, slider`,
+        });
         const [low, high] = f.range;
         const scale = Math.log((high + 1) / (low + 1));
-        const toSlider = () => { beside.value = String((1000 * Math.log((Number(input.value) + 1) / (low + 1))) / scale); };
+        const toSlider = () => {
+          beside.value = String((1000 * Math.log((Number(input.value) + 1) / (low + 1))) / scale);
+        };
         beside.addEventListener("input", () => {
-          input.value = String(Math.round((low + 1) * Math.exp((Number(beside.value) / 1000) * scale) - 1));
+          input.value = String(
+            Math.round((low + 1) * Math.exp((Number(beside.value) / 1000) * scale) - 1),
+          );
           this.changed();
         });
         input.addEventListener("input", toSlider);
         toSlider();
       } else if (f.from || f.options) {
-        input = el("select", { id }, ...(f.options || this.names[f.from]).map((v) => el("option", { value: v }, v || "(default)")));
-        if (value && ![...input.options].some((o) => o.value === value)) input.append(el("option", { value }, value));
+        input = el(
+          "select",
+          { id },
+          ...(f.options || this.names[f.from]).map((v) =>
+            el("option", { value: v }, v || "(default)"),
+          ),
+        );
+        if (value && ![...input.options].some((o) => o.value === value))
+          input.append(el("option", { value }, value));
         input.value = value;
       } else {
-        input = el("input", { type: "text", id, placeholder: f.text || "", list: f.list ? "plan-cards" : undefined });
+        input = el("input", {
+          type: "text",
+          id,
+          placeholder: f.text || "",
+          list: f.list ? "plan-cards" : undefined,
+        });
         input.value = value;
       }
       input.addEventListener("input", () => this.changed());
       this.inputs[f.name] = input;
-      this.form.append(el("label", { for: id }, f.label), el("span", { class: "pairs" }, input, beside));
+      this.form.append(
+        el("label", { for: id }, f.label),
+        el("span", { class: "pairs" }, input, beside),
+      );
     }
-    this.form.append(el("datalist", { id: "plan-cards" }, ...this.names.cards.map((c) => el("option", { value: c.name }, bytes(c.total)))));
+    this.form.append(
+      el(
+        "datalist",
+        { id: "plan-cards" },
+        ...this.names.cards.map((c) => el("option", { value: c.name }, bytes(c.total))),
+      ),
+    );
   }
 
   query() {
@@ -90,7 +141,12 @@ export class PlanView {
     for (const f of fields) {
       const input = this.inputs[f.name];
       const value = f.check ? (input.checked ? "true" : "") : input.value.trim();
-      if (value && !(f.name === "lora-rank" && value === "0") && !(f.name === "ranks" && value === "1")) q.set(f.name, value);
+      if (
+        value &&
+        !(f.name === "lora-rank" && value === "0") &&
+        !(f.name === "ranks" && value === "1")
+      )
+        q.set(f.name, value);
     }
     return q;
   }
@@ -126,51 +182,176 @@ export class PlanView {
   show({ prediction: p, device_map: map, command }) {
     const total = p.card && p.fits !== null ? p.card.total : 0;
     const most = Math.max(total, p.device_peak) || 1;
-    const bar = el("div", { class: "plan-bar", role: "img", "aria-label": `${bytes(p.device_peak)} of ${total ? bytes(total) : "an unnamed card"}` });
+    const bar = el("div", {
+      class: "plan-bar",
+      role: "img",
+      "aria-label": `${bytes(p.device_peak)} of ${total ? bytes(total) : "an unnamed card"}`,
+    });
     const rows = [];
-    for (const [name, size] of Object.entries(p.categories).filter(([, v]) => v > 0).sort((a, b) => b[1] - a[1])) {
+    for (const [name, size] of Object.entries(p.categories)
+      .filter(([, v]) => v > 0)
+      .sort((a, b) => b[1] - a[1])) {
       const part = el("span");
       part.style.width = `${(100 * size) / most}%`;
       part.style.background = shades[name] || shades.unknown;
       bar.append(part);
       const box = el("span", { class: "swatch" });
       box.style.background = shades[name] || shades.unknown;
-      rows.push(el("tr", {}, el("td", {}, box, name), el("td", { class: "num" }, bytes(size)), el("td", { class: "num" }, percent(size, p.device_peak))));
+      rows.push(
+        el(
+          "tr",
+          {},
+          el("td", {}, box, name),
+          el("td", { class: "num" }, bytes(size)),
+          el("td", { class: "num" }, percent(size, p.device_peak)),
+        ),
+      );
     }
     if (total) {
       const wall = el("span", { class: "wall" });
       wall.style.left = `${Math.min(99.8, (100 * total) / most)}%`;
       bar.append(wall);
     }
-    const verdict = p.fits === null ? ["plain", `Needs ${bytes(p.device_peak)}.`]
-      : p.fits ? ["good", `Fits: ${bytes(p.device_peak)} of ${bytes(total)}, ${bytes(Math.max(0, total - p.high))} left at least.`]
-        : ["bad", `Does not fit: ${bytes(p.device_peak)} of ${bytes(total)}.`];
-    const facts = [["interval", `${bytes(p.low)} to ${bytes(p.high)}`], ["allocated", bytes(p.allocated_peak)], ["reserved", bytes(p.reserved_peak)], ["peak in", `${p.phase}${p.peak_op ? `, ${p.peak_op}` : ""}`],
-      ["largest batch", p.max_batch === null || p.max_batch === undefined ? "" : count(p.max_batch)], ["longest sequence", p.max_seq ? count(p.max_seq) : ""], ["parameters", p.parameters ? count(p.parameters) : ""]];
-    this.answer.replaceChildren(el("div", { class: `banner ${verdict[0]}`, role: "status" }, el("p", { class: "headline" }, verdict[1]), el("div", { class: "soft" }, p.assumed)), bar,
+    const verdict =
+      p.fits === null
+        ? ["plain", `Needs ${bytes(p.device_peak)}.`]
+        : p.fits
+          ? [
+              "good",
+              `Fits: ${bytes(p.device_peak)} of ${bytes(total)}, ${bytes(Math.max(0, total - p.high))} left at least.`,
+            ]
+          : ["bad", `Does not fit: ${bytes(p.device_peak)} of ${bytes(total)}.`];
+    const facts = [
+      ["interval", `${bytes(p.low)} to ${bytes(p.high)}`],
+      ["allocated", bytes(p.allocated_peak)],
+      ["reserved", bytes(p.reserved_peak)],
+      ["peak in", `${p.phase}${p.peak_op ? `, ${p.peak_op}` : ""}`],
+      [
+        "largest batch",
+        p.max_batch === null || p.max_batch === undefined ? "" : count(p.max_batch),
+      ],
+      ["longest sequence", p.max_seq ? count(p.max_seq) : ""],
+      ["parameters", p.parameters ? count(p.parameters) : ""],
+    ];
+    this.answer.replaceChildren(
+      el(
+        "div",
+        { class: `banner ${verdict[0]}`, role: "status" },
+        el("p", { class: "headline" }, verdict[1]),
+        el("div", { class: "soft" }, p.assumed),
+      ),
+      bar,
       el("table", {}, el("tbody", {}, ...rows)),
-      el("h2", {}, "Figures"), el("table", {}, el("tbody", {}, ...facts.filter(([, v]) => v).map(([k, v]) => el("tr", {}, el("th", { scope: "row" }, k), el("td", {}, v))))),
+      el("h2", {}, "Figures"),
+      el(
+        "table",
+        {},
+        el(
+          "tbody",
+          {},
+          ...facts
+            .filter(([, v]) => v)
+            .map(([k, v]) => el("tr", {}, el("th", { scope: "row" }, k), el("td", {}, v))),
+        ),
+      ),
       el("ul", { class: "notes" }, ...(p.warnings || []).map((w) => el("li", {}, w))),
-      map ? this.map(map) : "", el("div", { id: "ladder" }), el("p", {}, "The same in a terminal: ", el("code", {}, command)));
+      map ? this.map(map) : "",
+      el("div", { id: "ladder" }),
+      el("p", {}, "The same in a terminal: ", el("code", {}, command)),
+    );
   }
 
   map(m) {
-    const rows = m.devices.map((d, i) => el("tr", {}, el("td", {}, `${i}: ${d.name}`), el("td", { class: "num" }, bytes(d.device_peak)), el("td", { class: "num" }, bytes(d.total)), el("td", {}, d.units.join(", "))));
-    return el("div", {}, el("h2", {}, "Device map"), el("p", { class: m.fits ? undefined : "problem" }, m.fits ? "The model fits on these cards." : "The model does not fit on these cards."),
-      el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, "card"), el("th", { class: "num" }, "needs"), el("th", { class: "num" }, "of"), el("th", {}, "holds"))), el("tbody", {}, ...rows)));
+    const rows = m.devices.map((d, i) =>
+      el(
+        "tr",
+        {},
+        el("td", {}, `${i}: ${d.name}`),
+        el("td", { class: "num" }, bytes(d.device_peak)),
+        el("td", { class: "num" }, bytes(d.total)),
+        el("td", {}, d.units.join(", ")),
+      ),
+    );
+    return el(
+      "div",
+      {},
+      el("h2", {}, "Device map"),
+      el(
+        "p",
+        { class: m.fits ? undefined : "problem" },
+        m.fits ? "The model fits on these cards." : "The model does not fit on these cards.",
+      ),
+      el(
+        "table",
+        {},
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            el("th", {}, "card"),
+            el("th", { class: "num" }, "needs"),
+            el("th", { class: "num" }, "of"),
+            el("th", {}, "holds"),
+          ),
+        ),
+        el("tbody", {}, ...rows),
+      ),
+    );
   }
 
   ladder({ ladder: l }) {
     const at = document.getElementById("ladder");
     if (!l || !at) return;
     // The remedy's own title speaks of one halving; the search may have halved several times.
-    const title = (r) => (r.pieces > 1 ? `${r.pieces} micro-batches, gradients accumulated over them` : r.title);
-    const row = (r) => el("tr", {}, el("td", {}, title(r)), el("td", { class: "num" }, bytes(r.saves)), el("td", { class: "num" }, bytes(r.device_peak)), el("td", { class: "num" }, r.slowdown ? `${r.slowdown.toFixed(2)} x` : "-"),
-      el("td", {}, r.equivalence), el("td", {}, r.fits ? "yes" : "no"));
-    const table = (list) => el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, "remedy"), el("th", { class: "num" }, "saves"), el("th", { class: "num" }, "then needs"), el("th", { class: "num" }, "step takes"), el("th", {}, "results"), el("th", {}, "fits"))),
-      el("tbody", {}, ...list.map(row)));
-    at.replaceChildren(el("h2", {}, l.fits ? "The cheapest way to make it fit, each on top of the ones before" : "What helps, though not enough"),
-      l.reason ? el("p", { class: "problem" }, l.reason) : "", (l.remedies || []).length > 0 ? table(l.remedies) : "", (l.alone || []).length > 0 ? el("details", {}, el("summary", {}, "each remedy by itself"), table(l.alone)) : "");
+    const title = (r) =>
+      r.pieces > 1 ? `${r.pieces} micro-batches, gradients accumulated over them` : r.title;
+    const row = (r) =>
+      el(
+        "tr",
+        {},
+        el("td", {}, title(r)),
+        el("td", { class: "num" }, bytes(r.saves)),
+        el("td", { class: "num" }, bytes(r.device_peak)),
+        el("td", { class: "num" }, r.slowdown ? `${r.slowdown.toFixed(2)} x` : "-"),
+        el("td", {}, r.equivalence),
+        el("td", {}, r.fits ? "yes" : "no"),
+      );
+    const table = (list) =>
+      el(
+        "table",
+        {},
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            el("th", {}, "remedy"),
+            el("th", { class: "num" }, "saves"),
+            el("th", { class: "num" }, "then needs"),
+            el("th", { class: "num" }, "step takes"),
+            el("th", {}, "results"),
+            el("th", {}, "fits"),
+          ),
+        ),
+        el("tbody", {}, ...list.map(row)),
+      );
+    at.replaceChildren(
+      el(
+        "h2",
+        {},
+        l.fits
+          ? "The cheapest way to make it fit, each on top of the ones before"
+          : "What helps, though not enough",
+      ),
+      l.reason ? el("p", { class: "problem" }, l.reason) : "",
+      (l.remedies || []).length > 0 ? table(l.remedies) : "",
+      (l.alone || []).length > 0
+        ? el("details", {}, el("summary", {}, "each remedy by itself"), table(l.alone))
+        : "",
+    );
   }
 
   close() {

@@ -5,7 +5,9 @@ import { bytes, el, percent, span, when } from "memroom/format.js";
 /** What is left: under the limit at the peak, or now where others on the machine leave less. */
 export function leftOf(room) {
   const under = Math.max(0, room.limit - room.peak);
-  return room.free !== undefined && room.free < under ? { bytes: room.free, now: true } : { bytes: under, now: false };
+  return room.free !== undefined && room.free < under
+    ? { bytes: room.free, now: true }
+    : { bytes: under, now: false };
 }
 
 /** The rooms that a person should see: some kilobytes in /dev/shm are none of a data loader's. */
@@ -19,9 +21,10 @@ export function roomBar(room) {
   const share = room.limit > 0 ? Math.min(1, used / room.limit) : 0;
   const peak = room.limit > 0 ? Math.min(1, room.peak / room.limit) : 0;
   const full = room.limit > 0 ? 1 - leftOf(room).bytes / room.limit : 0;
-  const text = room.limit > 0
-    ? `${room.name}: ${room.now ? `${bytes(room.now)} now, ` : ""}peak ${bytes(room.peak)} of ${bytes(room.limit)}, ${percent(leftOf(room).bytes, room.limit)} left${leftOf(room).now ? " beside other processes" : ""}`
-    : `${room.name}: peak ${bytes(room.peak)}`;
+  const text =
+    room.limit > 0
+      ? `${room.name}: ${room.now ? `${bytes(room.now)} now, ` : ""}peak ${bytes(room.peak)} of ${bytes(room.limit)}, ${percent(leftOf(room).bytes, room.limit)} left${leftOf(room).now ? " beside other processes" : ""}`
+      : `${room.name}: peak ${bytes(room.peak)}`;
   const bar = el("span", { class: `meter ${level(full)}`, "aria-hidden": "true" });
   const fill = el("span", { class: "fill" });
   fill.style.width = `${(share * 100).toFixed(1)}%`;
@@ -43,7 +46,8 @@ export function forecastText(f) {
 /** The sentence a person reads first, and how bad it is: bad, warn, good or plain. */
 export function judgement(run) {
   if (run.status === "running") {
-    if (run.forecasts && run.forecasts.length > 0) return ["bad", `Will run out of memory. ${run.forecasts.map(forecastText).join(". ")}.`];
+    if (run.forecasts && run.forecasts.length > 0)
+      return ["bad", `Will run out of memory. ${run.forecasts.map(forecastText).join(". ")}.`];
     const worst = tightest(run.room);
     if (!worst) return ["plain", "Running; no readings yet."];
     const room = leftOf(worst);
@@ -56,26 +60,46 @@ export function judgement(run) {
   if (run.damaged) return ["warn", `The record is damaged: ${run.damaged}.`];
   if (run.is_oom) return ["bad", run.end ? run.end.headline : `Ran ${run.state}.`];
   if (run.state === "ok") return ["good", run.end ? run.end.headline : "Ended well."];
-  if (run.status === "lost" && run.reported) return ["warn", `Not heard of since ${when(run.heard)}: ${run.host || "its machine"} or the network is away. The record goes on when it is back.`];
-  if (run.status === "lost") return ["warn", run.left || "Nobody saw how it ended: memroom was killed, or the machine went down."];
+  if (run.status === "lost" && run.reported)
+    return [
+      "warn",
+      `Not heard of since ${when(run.heard)}: ${run.host || "its machine"} or the network is away. The record goes on when it is back.`,
+    ];
+  if (run.status === "lost")
+    return [
+      "warn",
+      run.left || "Nobody saw how it ended: memroom was killed, or the machine went down.",
+    ];
   return ["warn", run.end ? run.end.headline : `Ended with ${run.state}.`];
 }
 
 /** The kind of memory with the least left, by share. */
 export function tightest(rooms) {
   let worst = null;
-  for (const r of rooms || []) if (r.limit > 0 && (!worst || leftOf(r).bytes / r.limit < leftOf(worst).bytes / worst.limit)) worst = r;
+  for (const r of rooms || [])
+    if (r.limit > 0 && (!worst || leftOf(r).bytes / r.limit < leftOf(worst).bytes / worst.limit))
+      worst = r;
   return worst;
 }
 
 export function stateMark(run) {
-  const kind = run.status === "running" ? "running" : run.is_oom ? "oom" : run.state === "ok" ? "ok" : "failed";
+  const kind =
+    run.status === "running"
+      ? "running"
+      : run.is_oom
+        ? "oom"
+        : run.state === "ok"
+          ? "ok"
+          : "failed";
   return el("span", { class: `state ${kind}` }, run.state);
 }
 
 /** Where a record comes from that another machine sends. */
 export function fromText(r) {
   const off = r.clock_ahead_seconds || 0;
-  const clock = off === 0 ? "" : `; its clock is ${span(Math.abs(off))} ${off > 0 ? "ahead" : "behind"}, times are by this server's`;
+  const clock =
+    off === 0
+      ? ""
+      : `; its clock is ${span(Math.abs(off))} ${off > 0 ? "ahead" : "behind"}, times are by this server's`;
   return `sent by ${r.host || "another machine"}${r.status === "lost" ? `, last heard ${when(r.heard)}` : ""}${clock}`;
 }

@@ -1,5 +1,5 @@
-// The segment map: all reserved memory of one moment laid out as a ribbon in rows, blocks in the colour of their category,
-// free pieces empty. Fragmentation is what it looks like.
+// The segment map: all reserved memory of one moment laid out as a ribbon in rows, blocks in the
+// colour of their category, free pieces empty. Fragmentation is what it looks like.
 
 import { colour } from "memroom/palette.js";
 import { lastAtMost } from "memroom/model.js";
@@ -8,11 +8,15 @@ const rowHeight = 14;
 const rowGap = 4;
 
 export class SegmentMap {
-  /** on: {hover(piece or null, x, y)}; a piece is {block, begin, end} with block -1 for free memory. */
+  /**
+   * on: {hover(piece or null, x, y)}; a piece is {block, begin, end} with block -1 for free memory.
+   */
   constructor(canvas, on) {
     this.canvas = canvas;
     this.on = on;
-    canvas.addEventListener("pointermove", (e) => on.hover(this.pieceAt(e.offsetX, e.offsetY), e.clientX, e.clientY));
+    canvas.addEventListener("pointermove", (e) =>
+      on.hover(this.pieceAt(e.offsetX, e.offsetY), e.clientX, e.clientY),
+    );
     canvas.addEventListener("pointerleave", () => on.hover(null));
   }
 
@@ -23,7 +27,10 @@ export class SegmentMap {
     this.draw();
   }
 
-  /** Puts the segments one after the other on a line of bytes; pieces are the blocks and gaps on that line. */
+  /**
+   * Puts the segments one after the other on a line of bytes; pieces are the blocks and gaps on
+   * that line.
+   */
   layOut(all) {
     const d = this.device;
     const live = [...all].sort((a, b) => d.addr[a] - d.addr[b]);
@@ -37,12 +44,18 @@ export class SegmentMap {
       while (next < live.length && d.addr[live[next]] < s.begin) next++;
       for (; next < live.length && d.addr[live[next]] < s.end; next++) {
         const i = live[next];
-        if (d.addr[i] > free) this.pieces.push({ block: -1, begin: free + base, end: d.addr[i] + base });
+        if (d.addr[i] > free)
+          this.pieces.push({ block: -1, begin: free + base, end: d.addr[i] + base });
         free = d.addr[i] + d.size[i];
         this.pieces.push({ block: i, begin: d.addr[i] + base, end: free + base });
       }
       if (free < s.end) this.pieces.push({ block: -1, begin: free + base, end: s.end + base });
-      this.segments.push({ begin: offset, end: offset + s.end - s.begin, address: s.begin, expandable: s.expandable });
+      this.segments.push({
+        begin: offset,
+        end: offset + s.end - s.begin,
+        address: s.begin,
+        expandable: s.expandable,
+      });
       offset += s.end - s.begin;
     }
     this.total = offset;
@@ -66,13 +79,18 @@ export class SegmentMap {
     context.scale(ratio, ratio);
     for (const s of this.segments) this.ribbon(context, s.begin, s.end, "rgba(128,128,128,.16)", 0);
     for (const p of this.pieces) {
-      if (p.block >= 0) this.ribbon(context, p.begin, p.end, colour(this.device.category(p.block)), 0.4);
+      if (p.block >= 0)
+        this.ribbon(context, p.begin, p.end, colour(this.device.category(p.block)), 0.4);
     }
     const ink = getComputedStyle(this.canvas).color;
-    for (const s of this.segments) this.ribbon(context, s.begin, s.begin + this.perRow / this.canvas.clientWidth, ink, 0);
+    for (const s of this.segments)
+      this.ribbon(context, s.begin, s.begin + this.perRow / this.canvas.clientWidth, ink, 0);
   }
 
-  /** Draws a range of the line, which may go on in the next rows; inset leaves a hair between neighbours. */
+  /**
+   * Draws a range of the line, which may go on in the next rows; inset leaves a hair between
+   * neighbours.
+   */
   ribbon(context, begin, end, style, inset) {
     context.fillStyle = style;
     const width = this.canvas.clientWidth;
@@ -80,7 +98,12 @@ export class SegmentMap {
     for (let row = Math.floor(begin / per); row * per < end && row < this.rows; row++) {
       const from = Math.max(0, ((begin - row * per) / per) * width);
       const to = Math.min(width, ((end - row * per) / per) * width);
-      context.fillRect(from, row * (rowHeight + rowGap), Math.max(0.3, to - from - inset), rowHeight);
+      context.fillRect(
+        from,
+        row * (rowHeight + rowGap),
+        Math.max(0.3, to - from - inset),
+        rowHeight,
+      );
     }
   }
 

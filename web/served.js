@@ -17,15 +17,20 @@ export class ServedRun {
     try {
       record = await getJSON(this.at);
     } catch (problem) {
-      this.main.replaceChildren(el("h1", {}, problem.status === 404 ? "No such run" : "The run cannot be shown"),
-        el("p", { class: "problem", role: "alert" }, problem.message), el("p", {}, el("a", { href: "/" }, "All runs")));
+      this.main.replaceChildren(
+        el("h1", {}, problem.status === 404 ? "No such run" : "The run cannot be shown"),
+        el("p", { class: "problem", role: "alert" }, problem.message),
+        el("p", {}, el("a", { href: "/" }, "All runs")),
+      );
       return;
     }
     if (this.closed) return;
     this.main.replaceChildren(document.getElementById("run-template").content.cloneNode(true));
-    const query = (values) => new URLSearchParams(Object.entries(values).filter(([, v]) => v !== undefined)).toString();
+    const query = (values) =>
+      new URLSearchParams(Object.entries(values).filter(([, v]) => v !== undefined)).toString();
     this.view = new RunView({
-      record, live: true,
+      record,
+      live: true,
       series: (from, to, points) => getJSON(`${this.at}/series?${query({ from, to, points })}`),
       account: (ms) => getJSON(`${this.at}/account?at_ms=${Math.round(ms)}`),
       events: () => this.events(),
@@ -54,7 +59,10 @@ export class ServedRun {
   follow() {
     const { data } = this.view.course;
     // a sketch does not reach the end: then from the end on
-    const at = data.samples.sketch || data.steps.sketch ? "" : `?from=${data.samples.offset}.${data.steps.offset}.0`;
+    const at =
+      data.samples.sketch || data.steps.sketch
+        ? ""
+        : `?from=${data.samples.offset}.${data.steps.offset}.0`;
     const seen = new Set(this.view.events.map((h) => `${h.at_ms} ${h.kind} ${h.text || ""}`));
     let refetch = false;
     this.received = 0;
@@ -70,7 +78,9 @@ export class ServedRun {
         }
         this.view.courseText();
       },
-      steps: (list) => { this.view.course.append([], list); },
+      steps: (list) => {
+        this.view.course.append([], list);
+      },
       events: (list) => {
         const fresh = list.filter((h) => !seen.has(`${h.at_ms} ${h.kind} ${h.text || ""}`));
         if (fresh.length === 0) return;
@@ -78,7 +88,12 @@ export class ServedRun {
         this.view.showEvents();
       },
       state: (overview) => this.state(overview),
-      over: () => { this.live.close(); linkState(true); document.getElementById("link-state").textContent = "the run is over"; this.reload(); },
+      over: () => {
+        this.live.close();
+        linkState(true);
+        document.getElementById("link-state").textContent = "the run is over";
+        this.reload();
+      },
       link: (up) => linkState(up),
     });
   }
@@ -91,7 +106,8 @@ export class ServedRun {
     if (Date.now() - (this.logged || 0) > 2000) {
       this.logged = Date.now();
       const log = document.getElementById("log");
-      if (log && log.scrollTop + log.clientHeight >= log.scrollHeight - 30) this.view.showLog(this.view.stream);
+      if (log && log.scrollTop + log.clientHeight >= log.scrollHeight - 30)
+        this.view.showLog(this.view.stream);
     }
   }
 
@@ -100,7 +116,9 @@ export class ServedRun {
     try {
       this.view.showRecord(await getJSON(this.at));
       this.view.showLog(this.view.stream);
-    } catch { /* it was deleted meanwhile: what is shown stays */ }
+    } catch {
+      /* it was deleted meanwhile: what is shown stays */
+    }
   }
 
   close() {

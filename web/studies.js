@@ -10,9 +10,34 @@ export class StudiesView {
     document.title = "Studies · memroom";
     this.body = el("tbody");
     this.problem = el("p", { class: "problem", role: "alert", hidden: "" });
-    main.append(el("h1", {}, "Studies"), this.problem, el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {},
-      el("th", {}, "study"), el("th", {}, "state"), el("th", { class: "num" }, "trials"), el("th", { class: "num" }, "failed"), el("th", { class: "num" }, "do not fit"),
-      el("th", {}, "best"), el("th", {}, "begun"))), this.body)));
+    main.append(
+      el("h1", {}, "Studies"),
+      this.problem,
+      el(
+        "div",
+        { class: "scroll" },
+        el(
+          "table",
+          {},
+          el(
+            "thead",
+            {},
+            el(
+              "tr",
+              {},
+              el("th", {}, "study"),
+              el("th", {}, "state"),
+              el("th", { class: "num" }, "trials"),
+              el("th", { class: "num" }, "failed"),
+              el("th", { class: "num" }, "do not fit"),
+              el("th", {}, "best"),
+              el("th", {}, "begun"),
+            ),
+          ),
+          this.body,
+        ),
+      ),
+    );
     this.load();
   }
 
@@ -26,7 +51,18 @@ export class StudiesView {
       return;
     }
     this.body.replaceChildren(...list.map(row));
-    if (list.length === 0) this.body.append(el("tr", {}, el("td", { colspan: "7", class: "soft" }, "No studies yet. Begin one with: memroom tune --metric loss -- python train.py --lr 'loguniform(1e-5,1e-2)'")));
+    if (list.length === 0)
+      this.body.append(
+        el(
+          "tr",
+          {},
+          el(
+            "td",
+            { colspan: "7", class: "soft" },
+            "No studies yet. Begin one with: memroom tune --metric loss -- python train.py --lr 'loguniform(1e-5,1e-2)'",
+          ),
+        ),
+      );
     if (!this.closed) this.timer = setTimeout(() => this.load(), 5000);
   }
 
@@ -37,12 +73,33 @@ export class StudiesView {
 }
 
 function row(s) {
-  if (s.problem) return el("tr", {}, el("td", {}, s.name), el("td", { colspan: "6", class: "problem" }, s.problem));
-  const over = ["finished", "failed", "infeasible", "stopped"].reduce((sum, k) => sum + (s.states[k] || 0), 0);
-  const state = s.working ? ["running", "runs"] : over >= s.wanted ? ["ok", "over"] : ["failed", "stands still"];
-  return el("tr", {}, el("td", {}, el("a", { href: `/studies/${encodeURIComponent(s.name)}` }, s.name)), el("td", {}, el("span", { class: `state ${state[0]}` }, state[1])),
-    el("td", { class: "num" }, `${count(over)} of ${count(s.wanted)}`), el("td", { class: "num" }, count(s.states.failed || 0)), el("td", { class: "num" }, count(s.states.infeasible || 0)),
-    el("td", {}, s.best === null ? "-" : `${s.metric} = ${Number(s.best.toPrecision(6))}`), el("td", {}, when(s.created)));
+  if (s.problem)
+    return el(
+      "tr",
+      {},
+      el("td", {}, s.name),
+      el("td", { colspan: "6", class: "problem" }, s.problem),
+    );
+  const over = ["finished", "failed", "infeasible", "stopped"].reduce(
+    (sum, k) => sum + (s.states[k] || 0),
+    0,
+  );
+  const state = s.working
+    ? ["running", "runs"]
+    : over >= s.wanted
+      ? ["ok", "over"]
+      : ["failed", "stands still"];
+  return el(
+    "tr",
+    {},
+    el("td", {}, el("a", { href: `/studies/${encodeURIComponent(s.name)}` }, s.name)),
+    el("td", {}, el("span", { class: `state ${state[0]}` }, state[1])),
+    el("td", { class: "num" }, `${count(over)} of ${count(s.wanted)}`),
+    el("td", { class: "num" }, count(s.states.failed || 0)),
+    el("td", { class: "num" }, count(s.states.infeasible || 0)),
+    el("td", {}, s.best === null ? "-" : `${s.metric} = ${Number(s.best.toPrecision(6))}`),
+    el("td", {}, when(s.created)),
+  );
 }
 
 export class ServedStudy {
@@ -59,17 +116,26 @@ export class ServedStudy {
     try {
       data = await getJSON(this.at);
     } catch (problem) {
-      this.main.replaceChildren(el("h1", {}, problem.status === 404 ? "No such study" : "The study cannot be shown"),
-        el("p", { class: "problem", role: "alert" }, problem.message), el("p", {}, el("a", { href: "/studies" }, "All studies")));
+      this.main.replaceChildren(
+        el("h1", {}, problem.status === 404 ? "No such study" : "The study cannot be shown"),
+        el("p", { class: "problem", role: "alert" }, problem.message),
+        el("p", {}, el("a", { href: "/studies" }, "All studies")),
+      );
       return;
     }
     if (this.closed) return;
-    this.main.replaceChildren(el("h1", {}, this.name), el("p", { class: "soft" }, el("code", {}, data.command.join(" "))));
+    this.main.replaceChildren(
+      el("h1", {}, this.name),
+      el("p", { class: "soft" }, el("code", {}, data.command.join(" "))),
+    );
     const body = el("div");
     this.main.append(body);
     this.view = new StudyView(body, (run) => `/runs/${encodeURIComponent(run)}`);
     this.view.show(data);
-    this.live = new Live(`${this.at}/live`, { changed: () => this.refresh(), link: (up) => linkState(up) });
+    this.live = new Live(`${this.at}/live`, {
+      changed: () => this.refresh(),
+      link: (up) => linkState(up),
+    });
     // bars that go on grow between two changes
     this.timer = setInterval(() => this.view.data.working && this.refresh(), 3000);
   }
@@ -81,7 +147,9 @@ export class ServedStudy {
     try {
       const data = await getJSON(this.at);
       if (!this.closed) this.view.show(data);
-    } catch { /* the line above says that the connection is lost */ }
+    } catch {
+      /* the line above says that the connection is lost */
+    }
     this.asking = false;
   }
 

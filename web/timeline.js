@@ -1,5 +1,6 @@
-// The timeline: every column of pixels is one moment, the blocks that live then stacked from the oldest at the bottom.
-// Pixels are written directly, so that the cost is that of the picture and not of the number of blocks.
+// The timeline: every column of pixels is one moment, the blocks that live then stacked from the
+// oldest at the bottom. Pixels are written directly, so that the cost is that of the picture and
+// not of the number of blocks.
 
 import { categories, word } from "memroom/palette.js";
 import { lastAtMost } from "memroom/model.js";
@@ -65,7 +66,11 @@ export class Timeline {
   }
 
   get inner() {
-    return { x: axis, width: this.canvas.clientWidth - axis - 4, height: this.canvas.clientHeight - foot };
+    return {
+      x: axis,
+      width: this.canvas.clientWidth - axis - 4,
+      height: this.canvas.clientHeight - foot,
+    };
   }
 
   toX(at) {
@@ -84,9 +89,13 @@ export class Timeline {
     this.canvas.height = Math.round(this.canvas.clientHeight * ratio);
     const context = this.canvas.getContext("2d");
     const { x, width, height } = this.inner;
-    const [columns, rows] = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
+    const [columns, rows] = [
+      Math.max(1, Math.round(width * ratio)),
+      Math.max(1, Math.round(height * ratio)),
+    ];
     const view = [this.from, this.to, columns, rows].join(" ");
-    if (!this.picture || this.view !== view) { // another moment alone leaves the picture as it is
+    if (!this.picture || this.view !== view) {
+      // another moment alone leaves the picture as it is
       this.view = view;
       this.moments = this.sampleMoments(columns);
       this.top = this.scale();
@@ -123,7 +132,8 @@ export class Timeline {
 
   scale() {
     let high = 1;
-    for (const at of this.moments) high = Math.max(high, this.device.allocatedAt(at), this.device.reservedAt(at));
+    for (const at of this.moments)
+      high = Math.max(high, this.device.allocatedAt(at), this.device.reservedAt(at));
     return high * 1.04;
   }
 
@@ -158,7 +168,16 @@ export class Timeline {
         const high = Math.round(sum * perByte);
         if (high === low) continue;
         const pale = this.found !== null && !this.found.has(stack[i]);
-        column(pixels, width, height, x, low, high, pale ? rest : fill[3 * kind[i] + (i & 1)], pale ? rest : fill[3 * kind[i] + 2]);
+        column(
+          pixels,
+          width,
+          height,
+          x,
+          low,
+          high,
+          pale ? rest : fill[3 * kind[i] + (i & 1)],
+          pale ? rest : fill[3 * kind[i] + 2],
+        );
       }
       count = kept;
     }
@@ -190,7 +209,11 @@ export class Timeline {
       context.globalAlpha = 0.18;
       context.fillRect(x, Math.max(0, y - 0.5), width, 1);
       context.globalAlpha = 1;
-      context.fillText(bytes(Math.round((this.top * i) / 4)), x - 4, Math.max(7, Math.min(height - 6, y)));
+      context.fillText(
+        bytes(Math.round((this.top * i) / 4)),
+        x - 4,
+        Math.max(7, Math.min(height - 6, y)),
+      );
     }
   }
 
@@ -225,7 +248,10 @@ export class Timeline {
     const d = this.device;
     const { x: left, width, height } = this.inner;
     if (x < left || x > left + width || y > height) return null;
-    const at = this.moments[Math.min(this.moments.length - 1, Math.floor(((x - left) / width) * this.moments.length))];
+    const at =
+      this.moments[
+        Math.min(this.moments.length - 1, Math.floor(((x - left) / width) * this.moments.length))
+      ];
     const level = ((height - y) / height) * this.top;
     let sum = d.restAt(at);
     for (const i of d.liveAt(at)) {
@@ -239,11 +265,19 @@ export class Timeline {
   listen() {
     const c = this.canvas;
     let held = null;
-    c.addEventListener("wheel", (e) => {
-      e.preventDefault();
-      if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) this.move(this.from + (e.deltaX / this.inner.width) * (this.to - this.from), this.to - this.from);
-      else this.zoom(Math.exp(e.deltaY * 0.002), this.toMoment(e.offsetX));
-    }, { passive: false });
+    c.addEventListener(
+      "wheel",
+      (e) => {
+        e.preventDefault();
+        if (Math.abs(e.deltaX) > Math.abs(e.deltaY))
+          this.move(
+            this.from + (e.deltaX / this.inner.width) * (this.to - this.from),
+            this.to - this.from,
+          );
+        else this.zoom(Math.exp(e.deltaY * 0.002), this.toMoment(e.offsetX));
+      },
+      { passive: false },
+    );
     c.addEventListener("pointerdown", (e) => {
       held = { x: e.offsetX, from: this.from, moved: false };
       c.setPointerCapture(e.pointerId);
@@ -252,10 +286,20 @@ export class Timeline {
       if (held) {
         const dx = e.offsetX - held.x;
         held.moved ||= Math.abs(dx) > 4;
-        if (held.moved) this.move(held.from - (dx / this.inner.width) * (this.to - this.from), this.to - this.from);
+        if (held.moved)
+          this.move(
+            held.from - (dx / this.inner.width) * (this.to - this.from),
+            this.to - this.from,
+          );
         return;
       }
-      if (this.device) this.on.hover(this.blockAt(e.offsetX, e.offsetY), this.toMoment(e.offsetX), e.clientX, e.clientY);
+      if (this.device)
+        this.on.hover(
+          this.blockAt(e.offsetX, e.offsetY),
+          this.toMoment(e.offsetX),
+          e.clientX,
+          e.clientY,
+        );
     });
     c.addEventListener("pointerup", (e) => {
       if (held && !held.moved) this.on.moment(this.toMoment(e.offsetX));
@@ -271,8 +315,14 @@ export class Timeline {
     if (!this.device || e.ctrlKey || e.metaKey || e.altKey) return;
     const step = Math.max(1, Math.round((this.to - this.from) / (e.shiftKey ? 10 : 200)));
     const actions = {
-      ArrowLeft: () => this.on.moment(this.moment - step), ArrowRight: () => this.on.moment(this.moment + step), Home: () => this.on.moment(0), End: () => this.on.moment(this.device.last),
-      "+": () => this.zoom(0.5, this.moment), "=": () => this.zoom(0.5, this.moment), "-": () => this.zoom(2, this.moment), 0: () => this.reset(),
+      ArrowLeft: () => this.on.moment(this.moment - step),
+      ArrowRight: () => this.on.moment(this.moment + step),
+      Home: () => this.on.moment(0),
+      End: () => this.on.moment(this.device.last),
+      "+": () => this.zoom(0.5, this.moment),
+      "=": () => this.zoom(0.5, this.moment),
+      "-": () => this.zoom(2, this.moment),
+      0: () => this.reset(),
     };
     if (!actions[e.key]) return;
     e.preventDefault();
@@ -280,7 +330,10 @@ export class Timeline {
   }
 }
 
-/** Fills pixels of one column from the row low to high, counted from the bottom, with a darker line on top. */
+/**
+ * Fills pixels of one column from the row low to high, counted from the bottom, with a darker line
+ * on top.
+ */
 function column(pixels, width, height, x, low, high, fill, edge) {
   const to = Math.min(height, high);
   for (let y = low, p = (height - 1 - low) * width + x; y < to; y++, p -= width) pixels[p] = fill;
