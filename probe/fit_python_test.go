@@ -35,9 +35,14 @@ func TestFitInProcess(t *testing.T) {
 func fitTogether(t *testing.T) {
 	t.Parallel()
 	python := testenv.Python(t, "torch", "torchvision", "transformers", "accelerate", "lightning")
-	files := []string{"test_hostile", "test_frameworks", "test_governor", "test_loops",
+	fitFiles(t, python, "test_hostile", "test_frameworks", "test_governor", "test_loops",
 		"test_microbatch", "test_remedies", "test_state", "test_api", "test_card", "test_chance",
-		"test_threads", "test_declines", "test_rules", "test_forecast", "test_host"}
+		"test_threads", "test_declines", "test_rules", "test_forecast", "test_host")
+}
+
+// fitFiles runs files of the Python tests of fit, each in a process of its own that has PyTorch.
+func fitFiles(t *testing.T, python string, files ...string) {
+	t.Helper()
 	dir := filepath.Join(testenv.Root(t), "probe")
 	const start = "import sys; sys.path[:0] = sys.argv[1:3]; import together; " +
 		"together.main(2, sys.argv[3:])"

@@ -31,14 +31,7 @@ func TestOldestAndNewestTorch(t *testing.T) {
 // TestFitUnderTheNewestTorch runs the tests of micro-batching and of single remedies; the oldest
 // PyTorch is told why nothing is done for it.
 func TestFitUnderTheNewestTorch(t *testing.T) {
-	python := testenv.Torch(t, "new")
-	for _, name := range []string{"test_microbatch", "test_remedies"} {
-		t.Run(name, func(t *testing.T) {
-			if out, err := fitTest(t, python, name).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-		})
-	}
+	fitFiles(t, testenv.Torch(t, "new"), "test_microbatch", "test_remedies", "test_host")
 	t.Run("declined by the oldest", func(t *testing.T) {
 		old := fitTest(t, testenv.Torch(t, "old"), "test_declines")
 		if out, err := old.CombinedOutput(); err == nil ||

@@ -25,7 +25,7 @@ class Card(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         if not self.away:
-            for tensor in tree_leaves(result):
+            for tensor in (result,) if isinstance(result, torch.Tensor) else tree_leaves(result):
                 if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
                     self._count(tensor.untyped_storage())
         return result

@@ -179,7 +179,7 @@ class Choice(unittest.TestCase):
             return torch.optim.AdamW(parameters, 1e-3)
 
         model, of = deep(), room.of
-        whole, a, _ = train(model, classify, points(count=6), adam)
+        whole, a, _ = train(model, classify, points(count=3), adam)
         more = [
             ("activation_offload", {"measured": True}),
             ("optimizer_offload", {"measured": True}),
@@ -190,7 +190,7 @@ class Choice(unittest.TestCase):
                 got, b, told = train(
                     model,
                     classify,
-                    points(count=6),
+                    points(count=3),
                     adam,
                     [(id, {"limit": limit, "failed": True}) for id in BOTH] + more,
                 )

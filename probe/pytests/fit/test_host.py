@@ -2,6 +2,12 @@
 each process of a job.
 """
 
+import copy
+import gc
+import os
+import pickle
+import subprocess
+import sys
 import unittest
 from unittest import mock
 
@@ -30,6 +36,68 @@ class Peak(unittest.TestCase):
         self.assertGreaterEqual(around.peak(), before + 44 * MIB)
         around.start_peak()
         self.assertLess(around.peak(), before + 16 * MIB)
+
+
+class Optimizers(unittest.TestCase):
+    def test_each_is_found_once(self):
+        """Made before and after somebody asked, copied, read from a file; not those in front of
+        another, and not those that are gone.
+        """
+        weights = [torch.zeros(2, requires_grad=True)]
+        first = torch.optim.SGD(weights, 0.1)
+        known = {id(o) for o in room.optimizers()}
+        self.assertIn(id(first), known)
+        later = [torch.optim.Adam(weights), copy.deepcopy(first), pickle.loads(pickle.dumps(first))]
+
+        class InFront(torch.optim.Optimizer):
+            def __init__(self, behind):
+                self.behind = behind
+
+            param_groups = property(lambda self: self.behind.param_groups)
+            state = property(lambda self: self.behind.state)
+
+        front = InFront(later[0])
+        room.note_optimizer(front)
+        found = [id(o) for o in room.optimizers() if id(o) not in known]
+        self.assertEqual(sorted(found), sorted(id(o) for o in later))
+        coming = room.state_to_come()
+        del later[:], front, found
+        gc.collect()
+        self.assertEqual({id(o) for o in room.optimizers()}, known)
+        self.assertEqual(coming - room.state_to_come(), 2 * 8)
+
+
+# A program that never compiles, then does.
+WITHOUT_COMPILER = """
+import sys
+from _memroom_probe import fit
+fit.install([{"id": "checkpointing"}], lambda *_, **__: None)
+import torch
+from torch.utils.checkpoint import checkpoint
+def step(optimizer):
+    optimizer.zero_grad()
+    x = torch.ones(4, 3, requires_grad=True)
+    again = torch.__version__.split(".") < ["2", "12"]  # later ones read the compiler's settings
+    (checkpoint(model, x, use_reentrant=False) if again else model(x)).sum().backward()
+    optimizer.step()
+    return optimizer.step.__wrapped__.__code__.co_filename
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.AdamW(model.parameters())
+print("ours" if "_memroom_probe" in step(optimizer) else "torch's", "torch._dynamo" in sys.modules)
+torch.compile(model, backend="eager")(torch.ones(4, 3))
+print("ours" if "_memroom_probe" in step(optimizer) else "torch's", "torch._dynamo" in sys.modules)
+disabled = torch.optim.Optimizer.add_param_group.__wrapped__
+optimizer.add_param_group({"params": [torch.zeros(1, requires_grad=True)]})
+print(getattr(disabled, "__dynamo_disable") is disabled, len(optimizer.param_groups))
+"""
+
+
+class Compiler(unittest.TestCase):
+    def test_it_is_not_loaded_before_something_is_compiled(self):
+        command = [sys.executable, "-W", "ignore", "-c", WITHOUT_COMPILER]
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+        got = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True)
+        self.assertEqual(got.stdout.split("\n")[:3], ["ours False", "torch's True", "False 2"])
 
 
 class Shares(unittest.TestCase):

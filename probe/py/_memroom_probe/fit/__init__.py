@@ -16,7 +16,9 @@ def install(remedies, say):
         if "torch" not in done:  # a reload must not put everything in place twice
             done.append("torch")
             from . import registry
+            from .memory import compiler
 
+            compiler.spare()
             registry.apply(remedies, say)
 
     def with_keras(keras):

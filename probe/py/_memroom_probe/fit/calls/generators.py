@@ -72,6 +72,8 @@ def _equal(a, b):
     if isinstance(a, dict):
         return all(_equal(value, b[key]) for key, value in a.items())
     if isinstance(a, (tuple, list)):
+        if set(map(type, a)) == {int}:  # Python's own has 625
+            return a == b
         return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b))
     return a.tobytes() == b.tobytes() if hasattr(a, "tobytes") else a == b
 

@@ -9,6 +9,7 @@ import torch
 
 from ..batch.inputs import is_tensor
 from ..calls import tree
+from ..memory import room
 from .search import AGAIN, largest, together
 
 
@@ -90,17 +91,22 @@ _steps = weakref.WeakSet()  # all of them
 _watching = weakref.WeakSet()  # those whose peak is read when an optimizer begins
 
 
-def _optimizer_begins(*_):
+def _optimizer_begins(optimizer, *_):
+    room.note_optimizer(optimizer)
     for step in list(_steps):
         step.optimizer_begins()
     for step in list(_watching):
         step.before_optimizer()
 
 
+_listens: list = []  # the hook, once it is there
+
+
 def listen_to_optimizers():
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-    return register_optimizer_step_pre_hook(_optimizer_begins)
+    if not _listens:
+        _listens.append(register_optimizer_step_pre_hook(_optimizer_begins))
 
 
 class _Mark:

@@ -3,11 +3,13 @@ not there yet.
 """
 
 import ctypes
+import functools
 import gc
 import itertools
 import os
 import time
-from typing import Any
+import weakref
+from typing import Any, Dict, List
 
 import torch
 
@@ -272,8 +274,49 @@ def state():
 
 
 def optimizers():
-    """Every optimizer of the process."""
-    return instances(torch.optim.Optimizer)
+    """Every optimizer of the process. One that stands in front of another, as trainers put them
+    there, shares its state and is not counted beside it.
+    """
+    if not hasattr(torch.optim.Optimizer, "_patch_step_function"):  # before torch 2.0
+        return instances(torch.optim.Optimizer)
+    _follow_optimizers()
+    alive = [ref() for ref in list(_optimizers.values())]
+    made = [o for o in alive if o is not None and hasattr(o, "param_groups")]
+    return list({id(o.state): o for o in reversed(made)}.values())[::-1]
+
+
+_optimizers: Dict[int, weakref.ref] = {}  # id -> the optimizer
+_followed: List[bool] = []
+
+
+def note_optimizer(optimizer):
+    key = id(optimizer)
+    if key not in _optimizers or _optimizers[key]() is not optimizer:
+        _optimizers[key] = weakref.ref(optimizer, lambda ref: _forget_optimizer(key, ref))
+
+
+def _forget_optimizer(key, ref):
+    if _optimizers.get(key) is ref:  # else another has its place by now
+        del _optimizers[key]
+
+
+def _follow_optimizers():
+    """From now on every optimizer shows itself when it is made, copied or read from a file: to look
+    through all objects each time takes longer than a small model's step.
+    """
+    if _followed:
+        return
+    _followed.append(True)
+    prepare = torch.optim.Optimizer._patch_step_function
+
+    @functools.wraps(prepare)
+    def noted(self):
+        note_optimizer(self)
+        return prepare(self)
+
+    torch.optim.Optimizer._patch_step_function = noted  # type: ignore[method-assign]
+    for optimizer in instances(torch.optim.Optimizer):
+        note_optimizer(optimizer)
 
 
 def instances(base):
