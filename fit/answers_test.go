@@ -163,3 +163,28 @@ func TestForeign(t *testing.T) {
 		t.Errorf("a program within reach is given up: %q", plan.Impossible)
 	}
 }
+
+// TestRefused: where remedies on a CPU only said why they cannot be had, a tighter plan is in vain.
+func TestRefused(t *testing.T) {
+	declined := Sentence{Kind: "declined", ID: remedy.MicroBatch, Text: "a graph's edges"}
+	for name, c := range map[string]struct {
+		said    []Sentence
+		refused bool
+	}{
+		"declined":          {[]Sentence{declined, declined}, true},
+		"nothing said":      {nil, false},
+		"something applied": {[]Sentence{declined, {Kind: "applied", ID: remedy.Checkpointing}}, false},
+		"a first step":      {[]Sentence{{Kind: "note", ID: remedy.MicroBatch}, declined}, false},
+	} {
+		tried := Tried{Said: c.said}
+		first := Choose(Facts{Where: event.WhereCgroup}, Options{}).Remedies
+		plan := Choose(Facts{Where: event.WhereCgroup, On: first, Refused: tried.Refused(),
+			Whole: tried.Whole()}, Options{})
+		if (plan.Impossible != "") != c.refused {
+			t.Errorf("%s: %+v", name, plan)
+		}
+		if c.refused && !strings.Contains(plan.Impossible, "a graph's edges") {
+			t.Errorf("%s: the reason is not said: %s", name, plan.Impossible)
+		}
+	}
+}

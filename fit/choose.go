@@ -39,6 +39,8 @@ type Facts struct {
 	UsesGPU   bool
 	// remedies were in effect inside the processes, and none of them found anything to act on
 	Idle bool
+	// all that they said is why they cannot be had
+	Refused bool
 	// the attempt before had remedies too, and the same request failed with the same bytes held
 	Stuck bool
 	On    []Remedy // in effect during the attempt

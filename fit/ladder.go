@@ -134,9 +134,13 @@ func hostLadder(f Facts) []Stage {
 			third = append(third, inProcess(remedy.MicroBatch, remedy.Params{Pieces: hostPieces}))
 		}
 	}
-	return []Stage{{"fewer copies of the data at once", first},
-		{"no copies of the data at all; less room is planned with", second},
-		{"a fixed number of micro-batches", third}}
+	stages := []Stage{{"fewer copies of the data at once", first}}
+	if f.Refused {
+		return stages
+	}
+	return append(stages,
+		Stage{"no copies of the data at all; less room is planned with", second},
+		Stage{"a fixed number of micro-batches", third})
 }
 
 func atMostWorkers(n int) Remedy {

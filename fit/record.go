@@ -156,6 +156,13 @@ func (t Tried) Idle() bool {
 	return inside && !met
 }
 
+// Refused reports whether remedies inside the processes said why they cannot be had, and none of
+// them did anything: with less room to plan with they would say the same.
+func (t Tried) Refused() bool {
+	return len(t.Said) > 0 && !slices.ContainsFunc(t.Said,
+		func(s Sentence) bool { return s.Kind != "declined" })
+}
+
 // Ending says in a few words how an attempt ended.
 func (t Tried) Ending() string {
 	switch {

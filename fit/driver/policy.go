@@ -159,7 +159,7 @@ func original(l supervise.Launch) []string {
 // facts are the attempt's end in the words of the choice.
 func (p *Policy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 	f := fit.Facts{Where: a.Verdict.Where, On: tried.Remedies, Limit: p.spec.GPULimit,
-		UsesGPU: tried.Allocated > 0, Idle: tried.Idle(), Whole: tried.Whole(),
+		UsesGPU: tried.Allocated > 0, Idle: tried.Idle(), Refused: tried.Refused(), Whole: tried.Whole(),
 		Foreign: tried.Foreign(), Libraries: tried.Libraries}
 	f.Hopeless, f.Needs = tried.Hopeless()
 	for _, finding := range a.Findings {
@@ -210,7 +210,8 @@ func (p *Policy) tried(a supervise.Attempt) fit.Tried {
 	if t.Reserved == 0 {
 		t.HostLimit = a.Peaks.HostLimit
 	}
-	if t.OutOf == "" && len(a.Deaths) > 0 {
+	// A rank of the attempt before may end late, when the others are gone.
+	if t.OutOf == "" && a.Exit.Code != 0 && len(a.Deaths) > 0 {
 		t.Failed = a.Deaths[0].Line()
 	}
 	for _, s := range a.Said {

@@ -295,10 +295,15 @@ func TestFacts(t *testing.T) {
 	if f := p.facts(a, p.tried(a)); f.Limit != 3*event.GiB || f.Libraries != event.GiB {
 		t.Errorf("on the host: %+v", f)
 	}
-	if t2 := p.tried(supervise.Attempt{Number: 1, Peaks: event.Peaks{Unreclaimable: event.GiB,
-		HostLimit: 2 * event.GiB},
-		Deaths: []supervise.Death{{Type: "ValueError"}}}); t2.Host != event.GiB ||
+	failed := supervise.Attempt{Number: 1, Exit: event.Exit{Code: 1},
+		Peaks:  event.Peaks{Unreclaimable: event.GiB, HostLimit: 2 * event.GiB},
+		Deaths: []supervise.Death{{Type: "ValueError"}}}
+	if t2 := p.tried(failed); t2.Host != event.GiB ||
 		t2.HostLimit != 2*event.GiB || !strings.Contains(t2.Failed, "ValueError") {
 		t.Errorf("%+v", t2)
+	}
+	failed.Exit.Code = 0
+	if t2 := p.tried(failed); t2.Failed != "" {
+		t.Errorf("an attempt that got through, and a process that died late: %+v", t2)
 	}
 }

@@ -533,6 +533,32 @@ class Blocks(unittest.TestCase):
             ["0", "2"],
         )
 
+    def test_layers_of_its_own_kept_by_name(self):
+        """Where there are several of a kind; one alone may be the whole network."""
+
+        class Weighted(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(4, 4))
+
+        class OwnNorm(nn.LayerNorm):
+            pass
+
+        class Named(nn.Module):
+            def __init__(self, *layers):
+                super().__init__()
+                for i, layer in enumerate(layers):
+                    setattr(self, "conv%d" % i, layer)
+
+        for layers, names in (
+            ((GraphLayer(), GraphLayer()), ["conv0", "conv1"]),
+            ((Weighted(), nn.LayerNorm(4), Weighted()), ["conv0", "conv2"]),
+            ((GraphLayer(), nn.LayerNorm(4)), []),
+            ((OwnNorm(4), OwnNorm(4)), []),
+            ((nn.Bilinear(4, 4, 4), nn.Bilinear(4, 4, 4)), []),
+        ):
+            self.assertEqual([p.name for p in by_sight(Named(*layers))], names)
+
     def test_of_a_graph(self):
         """Its edges name rows of the whole batch, so that it cannot be tried on a part: its layers
         are found by sight.

@@ -3,6 +3,7 @@ untouched program's, or the remedy is declined with the reason and changes nothi
 """
 
 import dataclasses
+import itertools
 import random
 import unittest
 
@@ -791,22 +792,26 @@ class ToTheBit(unittest.TestCase):
     def test_loss_in_pieces(self):
         from _memroom_probe.fit.remedies import chunked_loss
 
-        for dtype in (torch.float32, torch.bfloat16):
-            for reduction in ("mean", "sum"):
-                logits = (3 * torch.randn(200, 50)).to(dtype).requires_grad_()
-                target = torch.randint(0, 50, (200,))
-                target[::7] = -100
-                usual, grads, piece = F.cross_entropy, [], chunked_loss.PIECE
-                try:
-                    chunked_loss.PIECE = 4096
-                    with remedies(("chunked_loss", {"above": 1})):
-                        for function in (usual, F.cross_entropy):
-                            logits.grad = None
-                            (1.7 * function(logits, target, reduction=reduction)).backward()
-                            grads.append(logits.grad)
-                finally:
-                    F.cross_entropy, chunked_loss.PIECE = usual, piece
-                self.assertTrue(torch.equal(*grads), (dtype, reduction))
+        target = torch.randint(0, 50, (200,))
+        target[::7] = -100
+        for dtype, reduction, autocast in itertools.product(
+            (torch.float32, torch.bfloat16), ("mean", "sum"), (False, True)
+        ):
+            logits = (3 * torch.randn(200, 50)).to(dtype).requires_grad_()
+            usual, losses, grads, piece = F.cross_entropy, [], [], chunked_loss.PIECE
+            try:
+                chunked_loss.PIECE = 4096
+                with remedies(("chunked_loss", {"above": 1})):
+                    for function in (usual, F.cross_entropy):
+                        logits.grad = None
+                        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                            losses.append(1.7 * function(logits, target, reduction=reduction))
+                        losses[-1].backward()
+                        grads.append(logits.grad)
+            finally:
+                F.cross_entropy, chunked_loss.PIECE = usual, piece
+            self.assertEqual(*[loss.dtype for loss in losses])
+            self.assertTrue(torch.equal(*grads), (dtype, reduction, autocast))
 
     def test_loss_in_pieces_twice(self):
         logits, target, usual = (

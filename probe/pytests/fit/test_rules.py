@@ -515,5 +515,24 @@ class Sizes(unittest.TestCase):
         self.assertTrue(5 << 30 < free < 8 << 30, free)
 
 
+class HalfPrecision(unittest.TestCase):
+    def test_each_device_has_a_switch_of_its_own(self):
+        """Pieces in half precision are told, and cost more, on a CPU as on a card."""
+        model = torch.nn.Linear(2, 2)
+        self.assertFalse(governor._is_half(model))
+        self.assertTrue(governor._is_half(torch.nn.Linear(2, 2, dtype=torch.bfloat16)))
+        with torch.autocast("cpu", torch.bfloat16):
+            self.assertTrue(governor._is_half(model))
+            self.assertEqual(outputs._tolerance(torch.zeros(1)), 3e-2)
+        found = []
+        chief = governor.Governor(lambda *_, **fields: found.append(fields), set())
+        whole, cut = choice(8, 8, 1.0), choice(4, 4, 1.0, share=microbatch.Share(1))
+        plan = types.SimpleNamespace(equivalence="exact")
+        for half, taken, told in ((True, cut, True), (False, cut, False), (True, whole, False)):
+            one = Case(lambda: model, "m", taken, [whole, cut], plan=plan, half=half)
+            chief._tell(one, 8, 8)
+            self.assertEqual(found[-1].get("amplifies") == governor.HALF, told)
+
+
 if __name__ == "__main__":
     unittest.main()

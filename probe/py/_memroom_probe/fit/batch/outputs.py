@@ -7,7 +7,7 @@ from typing import List, Optional
 
 import torch
 
-from ..calls import tree
+from ..calls import autocast, tree
 from .inputs import Cannot, is_tensor
 from .joined import Joined
 from .losses import Rule
@@ -125,7 +125,7 @@ def apart(a, b):
 
 def _tolerance(like):
     """How far two kernels for different shapes may be apart, relative to the largest value."""
-    half = like.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled()
+    half = like.dtype in (torch.float16, torch.bfloat16) or autocast.is_on(like.device)
     return 3e-2 if half or like.is_cuda and may_use_tf32() else 1e-3
 
 

@@ -13,6 +13,7 @@ import math
 import torch
 
 from ..calls import again, generators, keepsakes, outermost, tree, weights
+from ..calls.autocast import is_on_anywhere
 from ..calls.modules import one_line
 from ..memory import room
 from . import losses
@@ -44,7 +45,7 @@ def _with_or_without_autocast(module, call, inputs, first, second):
     try:
         return _try_out(module, call, inputs, first, second, autocast=False)
     except Cannot:
-        if not torch.is_autocast_enabled():
+        if not is_on_anywhere():
             raise
         return _try_out(module, call, inputs, first, second, autocast=True)
 

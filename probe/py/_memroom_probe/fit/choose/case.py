@@ -31,6 +31,7 @@ class Case:
     sent: int = 0  # bytes of the last call that waited in host memory
     unmeasured: str = ""  # why nothing is known beforehand
     amplifies: str = ""  # why small differences grow in this training, where they do
+    half: bool = False  # it computes in half precision
     rounding: str = ""  # how small they are at first, in words, where that is known
 
 

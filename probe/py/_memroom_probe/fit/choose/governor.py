@@ -14,7 +14,7 @@ import weakref
 import torch
 
 from ..batch.inputs import Cannot, any_inputs, is_tensor
-from ..calls import again, outermost, refers, sideways, tree
+from ..calls import again, autocast, outermost, refers, sideways, tree
 from ..calls.modules import name_of, one_line, worth_it
 from ..measure import cost as measure
 from ..measure import rounding, spaces
@@ -56,6 +56,9 @@ BELOW = 0.97  # times what has failed that is tried at the most
 # Share of the limit from which on the way from the first, frugal step to what fits is gone in two
 # steps: the further a choice is from what was seen, the more may what is predicted be wrong.
 FAR = 0.1
+
+# Why pieces differ by more than full precision rounds.
+HALF = "sums over pieces are rounded in half precision"
 
 
 # What makes micro-batches smaller where we do not.
@@ -441,7 +444,7 @@ class Governor:
         case = case_of(module, choice, candidates, inputs, plan)
         case.beside = choices.extra(cost, inputs.rows)
         case.outputs, case.has_loss = cost.output_row * inputs.rows, cost.has_loss
-        case.amplifies = amplifies
+        case.amplifies, case.half = amplifies, _is_half(module)
         case.optional = cramped if candidates is plain else 0
         self._measure_rounding(case, module, call, inputs)
         self._tell_beginning(case, held, cost, around.limit)
@@ -934,6 +937,8 @@ class Governor:
         }
         if _rounds(case):
             fields["amplifies"] = case.amplifies + case.rounding
+        elif case.half and _was_cut(case):
+            fields["amplifies"] = HALF
         words = "%s: %s" % (case.name, choice.words)
         for id in choice.remedies():
             self.say("applied", words, id=id, **fields)
@@ -961,13 +966,14 @@ def _work_space(module, call, inputs, around, rows):
 
 def _is_coarse(module, plan):
     """Whether pieces differ by more than the rounding of full precision."""
+    return plan is not None and plan.equivalence != "exact" or _is_half(module)
+
+
+def _is_half(module):
+    """Whether it computes in half precision now."""
     half = (torch.float16, torch.bfloat16)
-    return (
-        plan is not None
-        and plan.equivalence != "exact"
-        or torch.is_autocast_enabled()
-        or any(p.dtype in half for p in module.parameters())
-    )
+    parameters = list(module.parameters())
+    return autocast.is_on(parameters[0].device) or any(p.dtype in half for p in parameters)
 
 
 def _is_on_card(module):

@@ -39,7 +39,7 @@ def take_apart(module, records, most):
 
 def by_sight(module):
     """The parts that can be seen without a run: composite children of ModuleLists and
-    Sequentials.
+    Sequentials, and layers of the script's own of which a module has several, as graph networks do.
     """
     found: list = []
     _collect("", module, found)
@@ -48,10 +48,13 @@ def by_sight(module):
 
 def _collect(name, module, found):
     inside_container = isinstance(module, (torch.nn.Sequential, torch.nn.ModuleList))
-    for key, child in module.named_children():
+    children = list(module.named_children())
+    kinds = [type(child) for _, child in children]
+    for key, child in children:
         path = name + "." + key if name else key
         child = getattr(child, "_fsdp_wrapped_module", child)  # what FSDP's older form wraps
-        if inside_container and _is_block(child) and _bears_it(child):
+        repeated = kinds.count(type(child)) > 1 and _is_own(child)
+        if (inside_container or repeated) and _is_block(child) and _bears_it(child):
             found.append(Part(path, child))
         elif not isinstance(child, torch.jit.ScriptModule):
             _collect(path, child, found)
@@ -92,14 +95,16 @@ def _is_block(child):
 
 
 def _computes_itself(module, parts):
-    """A layer of somebody's own around one of torch's, as in graph networks: the most of what it
-    does is in its forward.
+    """A layer of somebody's own around one of torch's or around weights, as in graph networks: the
+    most of what it does is in its forward.
     """
-    return (
-        len(parts) == 1
-        and not list(parts[0].children())
-        and not type(module).__module__.startswith("torch.")
-    )
+    return len(parts) < 2 and not any(list(p.children()) for p in parts) and _is_own(module)
+
+
+def _is_own(module):
+    """Whether its class is none of torch's, nor made of one of its layers."""
+    kinds = [c for c in type(module).__mro__ if c is not torch.nn.Module]
+    return not any(c.__module__.startswith("torch.") for c in kinds)
 
 
 def _called(module, records):

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from ... import compiled
-from ..calls import outermost
+from ..calls import autocast, outermost
 
 ABOVE = 128 << 20  # bytes of fp32 logits below which the usual way is left alone
 PIECE = 32 << 20  # bytes of fp32 logits worked on at once
@@ -90,7 +90,7 @@ def _install_divergence(above, say):
             and not target.requires_grad
             and input.numel() * 4 >= above
             and torch.is_grad_enabled()
-            and not torch.is_autocast_enabled()
+            and not autocast.is_on(input.device)
             and not outermost.transformed()
         ):
             if not told:
@@ -165,7 +165,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, logits, target, ignored, mean, usual):
         ctx.usual, ctx.ignored, ctx.mean = usual, ignored, mean
-        ctx.dtype = torch.float32 if torch.is_autocast_enabled() else logits.dtype
+        ctx.dtype = torch.float32 if autocast.is_on(logits.device) else logits.dtype
         counted = target != ignored
         safe = target.masked_fill(~counted, 0)
         total = torch.zeros(

@@ -9,7 +9,7 @@ usual size; a step whose gradients overflowed is left out, as a GradScaler would
 import torch
 
 from ..batch.inputs import is_tensor
-from ..calls import outermost, tree
+from ..calls import autocast, outermost, tree
 
 
 def install(params, say):
@@ -29,7 +29,7 @@ class Autocast:
         if parameter is None or parameter.dtype != torch.float32:
             return call(*args, **kwargs)
         kind = parameter.device.type
-        if torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled():
+        if autocast.is_on_anywhere():
             self._tell("declined", "the script runs under autocast already")
             return call(*args, **kwargs)
         self._tell(
