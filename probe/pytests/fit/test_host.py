@@ -153,16 +153,27 @@ class Shares(unittest.TestCase):
         one = {
             "/proc/self/cgroup": "4:memory:/box/memroom-1\n0::/\n",
             "/sys/fs/cgroup/memory/box/memroom-1/memory.stat": "rss 1\ntotal_rss 7\n"
-            "total_shmem 2\ntotal_mapped_file 5\n",
+            "total_shmem 2\ntotal_mapped_file 5\ntotal_inactive_file 1\n",
+            "/sys/fs/cgroup/memory/box/memroom-1/memory.limit_in_bytes": "4096\n",
+            "/sys/fs/cgroup/memory/box/memroom-1/memory.usage_in_bytes": "96\n",
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes": "%d\n" % (1 << 62),
+            "/proc/meminfo": "MemAvailable: 1024 kB\n",
         }
         two = {
             "/proc/self/cgroup": "0::/user/memroom-2\n",
-            "/sys/fs/cgroup/user/memroom-2/memory.stat": "anon 7\nshmem 2\nfile_mapped 5\n",
+            "/sys/fs/cgroup/user/memroom-2/memory.stat": "anon 7\nshmem 2\nfile_mapped 5\n"
+            "inactive_file 1\n",
+            "/sys/fs/cgroup/user/memroom-2/memory.max": "4096\n",
+            "/sys/fs/cgroup/user/memroom-2/memory.current": "96\n",
+            "/sys/fs/cgroup/memory.max": "8192\n",
+            "/proc/meminfo": "MemAvailable: 1024 kB\n",
         }
         none = {"/proc/self/cgroup": "0::/user\n"}
         for files, want in ((one, {"held": 9, "mapped": 5}), (two, {"held": 9, "mapped": 5})):
             with mock.patch.object(room, "open", _files(files), create=True):
                 self.assertEqual(room._of_cgroup(), want)
+                self.assertEqual(room._cgroup_limit(), 4096)
+                self.assertEqual(room.host_free(), 4001)
         with mock.patch.object(room, "open", _files(none), create=True):
             self.assertIsNone(room._of_cgroup())
 

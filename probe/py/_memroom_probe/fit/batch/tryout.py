@@ -346,12 +346,10 @@ class _Bench:
 
     def _bearable(self, few):
         """How many rows can be run without gradients and compared, by what a few take. On the host
-        nobody can ask for too much and be told so: a few more than a few.
+        nobody can ask for too much and be told so: a few more than a few at the most.
         """
-        device = next(self.module.parameters()).device
-        if device.type != "cuda":
-            return min(self.inputs.rows, 16)
-        around = room.of(device)
+        around = room.of(next(self.module.parameters()).device)
+        most = self.inputs.rows if around.is_card else min(self.inputs.rows, 16)
         before = around.held()
         around.start_peak()
         with without_dropout(self.ignored):
@@ -360,7 +358,7 @@ class _Bench:
             t.numel() * t.element_size() for t in results
         )  # both halves, the whole, and what a comparison makes
         per_row = (around.peak() - before + compared) / len(few)
-        return min(self.inputs.rows, int(0.5 * (around.limit - before) / max(per_row, 1)))
+        return min(most, int(0.5 * (around.limit - before) / max(per_row, 1)))
 
     def settle(self, output, index, values, first, second):
         """The rules that a loss may follow, by what was seen and, where labels can be marked as

@@ -854,9 +854,12 @@ class Governor:
         """Whether the step that was watched ran through with what is equal to the bit, where that
         matters, and what was chosen now is not, or runs twice what is differentiated again. What
         was seen to fit need not be predicted to: a library takes what memory there is, and does
-        with less. Half of the usual reserve is left, because the next step may need more.
+        with less. Half of the usual reserve is left, because the next step may need more. On a CPU
+        running out is the end: the whole reserve is left, and batches must not differ there.
         """
-        if not step.around.is_card or not any(case.amplifies for case in cases):
+        if not any(case.amplifies or case.half for case in cases):
+            return False
+        if not step.around.is_card and self._varies:
             return False
         if not all(case.choice.bitwise for case in cases):
             return False
@@ -867,7 +870,8 @@ class Governor:
             and not runs_twice(case.choice)
             for case, choice in taken.items()
         ]
-        most = (1 + room.SAFETY) / 2 * step.around.limit
+        limit = step.around.limit
+        most = (1 + room.SAFETY) / 2 * limit if step.around.is_card else self._budget(limit)
         return any(worse) and step.peak_of_passes() + self._state_to_come() <= most
 
     def _use(self, taken):

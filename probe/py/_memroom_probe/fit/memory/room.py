@@ -134,19 +134,25 @@ def _of_cgroup():
     that memroom made for it; None where there is none.
     """
     try:
-        with open("/proc/self/cgroup") as f:
-            paths = [line.strip().split(":", 2)[1:] for line in f]
-        for kinds, path in paths:
-            if "memory" not in kinds.split(",") and kinds or "/memroom-" not in path:
-                continue
-            folder = "/sys/fs/cgroup/memory" if kinds else "/sys/fs/cgroup"
-            with open(folder + path + "/memory.stat") as f:
-                stat = {name: int(count) for name, count in (line.split() for line in f)}
-            held = stat.get("anon", stat.get("total_rss", 0))
-            held += stat.get("shmem", stat.get("total_shmem", 0))
-            return {"held": held, "mapped": stat.get("file_mapped", stat.get("total_mapped_file"))}
+        folder = _job_folder()
+        if folder is None:
+            return None
+        with open(folder + "/memory.stat") as f:
+            stat = {name: int(count) for name, count in (line.split() for line in f)}
+        held = stat.get("anon", stat.get("total_rss", 0))
+        held += stat.get("shmem", stat.get("total_shmem", 0))
+        return {"held": held, "mapped": stat.get("file_mapped", stat.get("total_mapped_file"))}
     except (OSError, ValueError):
-        pass
+        return None
+
+
+def _job_folder():
+    """Where the kernel shows the cgroup that memroom made for the job; None where there is none."""
+    with open("/proc/self/cgroup") as f:
+        paths = [line.strip().split(":", 2)[1:] for line in f]
+    for kinds, path in paths:
+        if ("memory" in kinds.split(",") or not kinds) and "/memroom-" in path:
+            return ("/sys/fs/cgroup/memory" if kinds else "/sys/fs/cgroup") + path
     return None
 
 
@@ -201,17 +207,17 @@ heap = Heap()
 
 
 def host_free():
-    """Bytes of host memory that are free: of the machine, and below the limit of a cgroup."""
+    """Bytes of host memory that are free: of the machine, and below the limit of each cgroup."""
     free = []
     with open("/proc/meminfo") as f:
         free += [int(line.split()[1]) * 1024 for line in f if line.startswith("MemAvailable:")]
-    limit = _cgroup_limit()
-    for path in ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes"):
-        try:
-            with open(path) as f:
-                free.append(limit - int(f.read()) + _dropped_for_others(path))
-        except (OSError, ValueError):
-            pass
+    for folder, limit in _limits():
+        for name in ("/memory.current", "/memory.usage_in_bytes"):
+            try:
+                with open(folder + name) as f:
+                    free.append(limit - int(f.read()) + _dropped_for_others(folder + name))
+            except (OSError, ValueError):
+                pass
     return max(0, min(free, default=0))
 
 
@@ -226,15 +232,32 @@ def _dropped_for_others(path):
 
 
 def _cgroup_limit():
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path) as f:
-                text = f.read().strip()
-            if text.isdigit() and int(text) < 1 << 60:
-                return int(text)
-        except OSError:
-            pass
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """The lowest limit on host memory that is found: of a cgroup, or the machine's own memory."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine] + [limit for _, limit in _limits()])
+
+
+def _limits():
+    """The cgroups that hold this process, the one that memroom made for the job among them, as far
+    as they have a limit: folders and bytes.
+    """
+    places = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"]
+    try:
+        own = _job_folder()
+        places += [own] if own else []
+    except (OSError, ValueError):
+        pass
+    found = []
+    for folder in places:
+        for name in ("/memory.max", "/memory.limit_in_bytes"):
+            try:
+                with open(folder + name) as f:
+                    text = f.read().strip()
+                if text.isdigit() and int(text) < 1 << 60:
+                    found.append((folder, int(text)))
+            except OSError:
+                pass
+    return found
 
 
 def size_of(tensor):
