@@ -37,6 +37,7 @@ type Facts struct {
 	Libraries event.Bytes // host memory of the interpreter with its libraries, before any data
 	Leaked    event.Bytes // by what a leak took in all steps of the attempt, at its pace
 	UsesGPU   bool
+	UsesTorch bool
 	// remedies were in effect inside the processes, and none of them found anything to act on
 	Idle bool
 	// all that they said is why they cannot be had

@@ -228,6 +228,8 @@ func TestReasons(t *testing.T) {
 			Limit: 20 * gib}, "inducing points", none},
 		"data on the host": {Facts{Where: event.WhereCgroup, Idle: true, Limit: gib},
 			"load less data at once", "Python and its libraries"},
+		"functions instead of modules": {Facts{Where: event.WhereCgroup, Idle: true, Limit: gib,
+			UsesTorch: true}, "torch.utils.checkpoint", none},
 		"loader": {Facts{Where: event.WhereShm, Idle: true, Limit: gib}, "larger /dev/shm",
 			"torch.no_grad"},
 		"card": {Facts{Where: event.WhereGPU, Idle: true, Limit: gib}, "torch.no_grad",

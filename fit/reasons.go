@@ -109,6 +109,11 @@ func (f Facts) nothingToActOn() string {
 		return f.librariesWords() // what is left is too little for anything
 	case f.Where == event.WhereShm:
 		return start + "What helps: fewer data loader workers, or a larger /dev/shm"
+	case f.onHost() && f.UsesTorch:
+		return "memory ran out, and no module was called: where a network is written as " +
+			"functions, there is no call to split or to run again. What helps in the script: " +
+			"torch.utils.checkpoint.checkpoint around parts of the network, or a backward pass for " +
+			"each part of the batch; else less data at once, or a higher limit"
 	case f.onHost():
 		return start + "What helps: load less data at once, or raise the limit"
 	}

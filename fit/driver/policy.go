@@ -160,7 +160,8 @@ func original(l supervise.Launch) []string {
 func (p *Policy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 	f := fit.Facts{Where: a.Verdict.Where, On: tried.Remedies, Limit: p.spec.GPULimit,
 		UsesGPU: tried.Allocated > 0, Idle: tried.Idle(), Refused: tried.Refused(), Whole: tried.Whole(),
-		Foreign: tried.Foreign(), Libraries: tried.Libraries}
+		Foreign: tried.Foreign(), Libraries: tried.Libraries,
+		UsesTorch: slices.Contains(tried.Frameworks, "torch")}
 	f.Hopeless, f.Needs = tried.Hopeless()
 	for _, finding := range a.Findings {
 		f.Leaked = max(f.Leaked, finding.Leaked(f.Where, a.LastStep))

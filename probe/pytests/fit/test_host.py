@@ -17,10 +17,8 @@ from _memroom_probe.fit.choose import choices, governor
 from _memroom_probe.fit.choose.case import case_of
 from _memroom_probe.fit.measure import cost as measure
 from _memroom_probe.fit.memory import room
-from _memroom_probe.fit.remedies import without_modules
 from _memroom_probe.fit.remedies.checkpointing import Part
 from torch import nn
-from training import remedies
 
 MIB = 1 << 20
 
@@ -100,30 +98,6 @@ class Compiler(unittest.TestCase):
         env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
         got = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True)
         self.assertEqual(got.stdout.split("\n")[:3], ["ours False", "torch's True", "False 2"])
-
-
-class WithoutModules(unittest.TestCase):
-    def test_what_to_write_is_told_once(self):
-        """A network of functions: there is nothing to split or to run again on a CPU."""
-
-        def steps(size, count=3):
-            weight = torch.ones(size, requires_grad=True)
-            for _ in range(count):
-                x = weight
-                for _ in range(6):
-                    x = torch.tanh(x)
-                x.sum().backward()
-
-        limit = room.HostRoom(1 << 40).held() + 64 * MIB
-        asked = [(id, {"limit": limit, "failed": True}) for id in ("micro_batch", "checkpointing")]
-        for size, times in ((8 << 20, 1), (1 << 10, 0)):
-            with mock.patch.object(room, "_of_cgroup", lambda: None), mock.patch.object(
-                without_modules, "MUCH", 32 * MIB / limit
-            ), remedies(*asked) as told:
-                steps(size)
-                self.assertEqual(told.kinds("micro_batch"), ["declined"] * times, told.text())
-                self.assertEqual("torch.utils.checkpoint" in told.text(), bool(times))
-            self.assertFalse(torch._C._autograd._top_saved_tensors_default_hooks(True))
 
 
 class Shares(unittest.TestCase):

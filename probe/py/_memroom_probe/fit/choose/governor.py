@@ -136,10 +136,9 @@ class Governor:
             if "activation_offload" in allowed
             else None
         )
-        away = "activation_offload" in allowed
         self._without_modules = (
-            without_modules.WithoutModules(say, limit, self._budget, self._state_to_come, away)
-            if away or "micro_batch" in allowed
+            without_modules.WithoutModules(say, limit, self._budget, self._state_to_come)
+            if "activation_offload" in allowed
             else None
         )
 

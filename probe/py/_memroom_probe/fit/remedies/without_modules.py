@@ -2,8 +2,7 @@
 tensors, Gaussian processes, factorised matrices, simulations.
 
 There is no call to cut and nothing to run twice, but what is saved can wait in host memory, as that
-of a module can. On a CPU it cannot; there the user is told what to write. As soon as a module is
-trained, this stops: then the others know better.
+of a module can. As soon as a module is trained, this stops: then the others know better.
 """
 
 from typing import Any, Callable, Dict, Optional
@@ -17,20 +16,10 @@ from .activation_offload import Away
 
 # Code that these transform or compile bears no hooks of ours.
 TRANSFORMED = r"torch\.func\b|functorch|\bvmap\(|torch\.compile|CUDAGraph|cuda\.graph\("
-MUCH = 0.2  # share of the limit that a program without modules may take before it is told
-LARGE = 1 << 20  # bytes of a tensor at which memory is looked at
-
-ADVICE = (
-    "no module is called, so there is no call to split or to run again; in the script: "
-    "torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False) for parts of the network, or "
-    "a backward pass for each part of the batch, whose gradients add up"
-)
 
 
 class WithoutModules:
-    """budget(limit): bytes to plan with; to_come(): of optimizer state; away: what is saved may
-    wait in host memory.
-    """
+    """budget(limit): bytes to plan with; to_come(): of optimizer state."""
 
     def __init__(
         self,
@@ -38,12 +27,8 @@ class WithoutModules:
         limit: Optional[int],
         budget: Callable[[int], float],
         to_come: Callable[[], float],
-        away: bool = True,
     ) -> None:
         self.say, self.limit, self.budget, self.to_come = say, limit, budget, to_come
-        self.away = away
-        self._host: Any = None  # its memory, where training is on the CPU
-        self._held: Optional[int] = None  # bytes when the first large tensor was saved there
         self._away = _Kept(torch.nn.Module(), ())
         self._around: Any = None
         self._stopped = False
@@ -78,29 +63,14 @@ class WithoutModules:
         return packed if isinstance(packed, torch.Tensor) else self._away.back(packed)
 
     def _begin(self, tensor: torch.Tensor) -> None:
-        around = self._host or room.of(tensor.device, self.limit)
+        around = room.of(tensor.device, self.limit)
         if not around.is_card:
-            self._host = around
-            self._look_at_host(tensor)
-            return
-        if not self.away:
-            self.stop()
             return
         if refers.script_says(TRANSFORMED):  # it may be another one than at the begin
             self.stop()
             return
         self._around = around
         around.start_peak()
-
-    def _look_at_host(self, tensor: torch.Tensor) -> None:
-        if self.limit is None or tensor.numel() * tensor.element_size() < LARGE:
-            return
-        held = self._host.held()
-        if self._held is None:
-            self._held = held
-        if held - self._held > MUCH * self._host.limit:
-            self.stop()
-            self.say("declined", ADVICE, id="micro_batch")
 
     def _step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """An optimizer begins: the passes are over. After the first ones what there is room for
