@@ -7,6 +7,7 @@ training. Until it is there nothing is compiled, so those functions may as well 
 
 import functools
 import sys
+from typing import Any
 
 import torch
 
@@ -17,10 +18,10 @@ _direct: list = []  # the functions that are called directly for now
 _steps: list = []  # (function around an optimizer's step, its code), where ours runs for now
 
 
-def _around_a_step(func):
+def _around_a_step(func: Any) -> Any:
     """What torch puts around the step of its optimizers, less what it tells the compiler."""
 
-    def _use_grad(*args, **kwargs):
+    def _use_grad(*args: Any, **kwargs: Any) -> Any:
         before = torch.is_grad_enabled()
         try:
             torch.set_grad_enabled(args[0].defaults["differentiable"])
@@ -31,7 +32,7 @@ def _around_a_step(func):
     return _use_grad
 
 
-def spare():
+def spare() -> None:
     """Lets torch's functions run without it. Once it is imported, they are torch's own again."""
     mark = getattr(torch, "_disable_dynamo", None)
     if mark is None or "torch._dynamo" in sys.modules:
@@ -43,14 +44,14 @@ def spare():
         _step_directly(vars(kind).get("step"))
 
     @functools.wraps(mark)
-    def marked(fn=None, recursive=True):
+    def marked(fn: Any = None, recursive: bool = True) -> Any:
         if fn is None:
             return functools.partial(marked, recursive=recursive)
         return _call_directly(mark(fn, recursive))
 
     torch._disable_dynamo = marked
 
-    def restore(_):
+    def restore(_: Any) -> None:
         if torch._disable_dynamo is marked:
             torch._disable_dynamo = mark
         while _steps:
@@ -64,7 +65,7 @@ def spare():
     imports.before_import("torch._dynamo", restore)
 
 
-def _call_directly(value):
+def _call_directly(value: Any) -> Any:
     """value, which runs what it stands for if it is one of those that wait for the compiler."""
     function = getattr(value, "__wrapped__", None)
     code = getattr(value, "__code__", None)
@@ -78,7 +79,7 @@ def _call_directly(value):
     return value
 
 
-def _step_directly(step):
+def _step_directly(step: Any) -> None:
     while step is not None:
         code = getattr(step, "__code__", None)
         if code is not None and code.co_name == "_use_grad" and "_dynamo" in code.co_names:
