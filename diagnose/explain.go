@@ -186,6 +186,11 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if found.detail == "fork" && !has(c, trace.SignDatasets) {
 		x.job.On[remedy.MapProcesses] = "nothing shows that map of datasets runs"
 	}
+	x.job.Program = serverOf(c, h)
+	x.job.Work = workOf(c, h, &x.job, found)
+	x.job.Facts = factsOf(c, h, &x.job, found)
+	x.job.Inference = x.job.Inference || x.job.Work == remedy.Serving ||
+		x.job.Work == remedy.Generating
 	x.job.OwnCap = found.detail == "own_cap" && c.Framework == "pytorch"
 	x.Account = account(c)
 	x.Verdict = verdict(c, found)

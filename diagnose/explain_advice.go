@@ -14,10 +14,10 @@ const mostAdvice = 5
 func (x *Explanation) advise(saving Saving) {
 	for _, id := range x.cures() {
 		r, ok := remedy.Find(id)
-		if !ok || len(x.Remedies) == mostAdvice || x.has(id) || r.Applies(x.job) != "" {
+		if !ok || len(x.Remedies) == mostAdvice || x.has(id) || r.Fits(x.job) != "" {
 			continue
 		}
-		a := Advice{ID: id, Title: r.TitleFor(x.job), Why: r.Why,
+		a := Advice{ID: id, Title: r.TitleFor(x.job), Why: r.WhyFor(x.job),
 			Slowdown: r.Slowdown(setupOf(x.job)), Equivalence: r.Equivalence, How: r.HowTo(x.job),
 			Unvalidated: r.Unvalidated}
 		if saving != nil {

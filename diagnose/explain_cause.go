@@ -42,8 +42,8 @@ func (j judged) also(format string, args ...any) judged {
 // Where none of them speaks, the cause is unknown.
 func judge(c *trace.Crash, h *trace.Hints) judged {
 	steps := []func(*trace.Crash, *trace.Hints) (judged, bool){
-		byMistake, bySystem, byWall, byRay, byFullBefore, byNeighbour, byStage, byFragments,
-		byElsewhere, byLauncher, byPool, byData, byGrowth, byImages, byEvalBar, byResumed,
+		byMistake, bySystem, byWall, byRay, byFullBefore, byNeighbour, byPickle, byStage, byFragments,
+		byElsewhere, byLauncher, byPool, byData, byGrowth, byImages, byEvalBar, byServer, byResumed,
 		byTraceback, byNode, byPhase, byWords, bySteps, bySize, bySetting,
 	}
 	var doubts []string
@@ -58,7 +58,7 @@ func judge(c *trace.Crash, h *trace.Hints) judged {
 		}
 		return withDoubts(withEngine(withFigures(withStage(j, c, h), c), c, h), doubts)
 	}
-	return withDoubts(withFigures(notKnown(c), c), doubts)
+	return withDoubts(withFigures(notKnown(c, h), c), doubts)
 }
 
 // withDoubts adds what took back the claims before.
@@ -76,7 +76,8 @@ var notMapped = regexp.MustCompile(`unable to mmap[^\n]*Cannot allocate memory`)
 
 // engineWarmup is what inference engines say when their start takes more than they reckoned.
 var engineWarmup = regexp.MustCompile(`(?i)memory occurred (?:when|during|while) (?:warming up|capturing|` +
-	`cuda graph)|lowering .max_num_seqs.`)
+	`cuda graph)|lowering .max_num_seqs.|unable to warm ?up|not enough memory to handle \d+ prefill|` +
+	`method warmup encountered`)
 
 // byWall knows the causes that follow from the wall itself.
 func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
@@ -147,7 +148,7 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				"card is not shown, and a lower limit on work space makes it try other kernels").
 			saying("the work space of a kernel that TensorRT tried did not fit"), true
 	case c.Kind == "ggml", c.Kind == "ollama":
-		return because(CauseModel, "", 0.7, "a buffer for weights or context does not fit"), true
+		return byBuffer(c), true
 	}
 	return judged{}, false
 }
@@ -234,6 +235,9 @@ func byFragments(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	if c.Idle == nil || c.Requested == nil || c.Capacity == nil || *c.Requested <= 0 ||
 		*c.Capacity <= 0 {
+		return judged{}, false
+	}
+	if c.Allocated == nil { // more than the card has: the figures contradict each other
 		return judged{}, false
 	}
 	times, share := float64(*c.Idle)/float64(*c.Requested), float64(*c.Idle)/float64(*c.Capacity)

@@ -35,6 +35,7 @@ var claims = map[string]claim{
 	"one_sample":    {"a shape whose first dimension is one", grows},
 	"oversized":     {"a request larger than the card", nil},
 	"bad_size":      {"a request that no machine could serve", nil},
+	"full":          {"a small refusal after steps, or one without figures at the start", nil},
 	"late":          {"steps that passed", nil},
 	"open":          {"nothing: it claims no cause", nil},
 	"optimizer_step": {"frames or nodes of an optimizer",
@@ -42,12 +43,20 @@ var claims = map[string]claim{
 	"images": {"a program that generates images", nil},
 
 	// evaluation and generation
-	"eval_outputs": {"frames that join outputs, a list that takes them, or a rise in evaluation", nil},
-	"eval_batch":   {"frames, a progress bar or words of an evaluation", nil},
-	"metric_kept":  {"frames of a metric object, and words of a rise", nil},
-	"eval_late":    {"a progress bar far into an evaluation", nil},
-	"generation":   {"frames of generation", nil},
-	"kv_cache":     {"frames or words of an engine's cache", nil},
+	"eval_outputs": {"frames that join outputs, a list that takes them, or a rise in evaluation",
+		[]doubt{littleAsked}},
+	"eval_tensor":     {"frames of an evaluation, and a request of half the card", nil},
+	"eval_results":    {"frames that collect or pickle, inside an evaluation", nil},
+	"pickled":         {"frames that pickle", nil},
+	"engine_weights":  {"an engine's own words about its buffer", nil},
+	"engine_compute":  {"an engine's own words about its buffer", nil},
+	"request_batch":   {"a server's words, and a shape that tells the batch", nil},
+	"serving_request": {"a server's own words, and nothing of training", nil},
+	"eval_batch":      {"frames, a progress bar or words of an evaluation", []doubt{littleAsked}},
+	"metric_kept":     {"frames of a metric object, and words of a rise", nil},
+	"eval_late":       {"a progress bar far into an evaluation", nil},
+	"generation":      {"frames of generation", nil},
+	"kv_cache":        {"frames or words of an engine's cache", nil},
 	"serving_warmup": {"frames or words of an engine's warm-up",
 		nil},
 	"serving_start": {"an engine's own figures of the card", nil},
@@ -80,6 +89,7 @@ var claims = map[string]claim{
 	"cells":         {"a notebook with much on the card before", nil},
 
 	// limits and settings
+	"small_device":  {"the message's own figure of the device", nil},
 	"cuda_graphs":   {"the message's figure of private pools", nil},
 	"pinned":        {"frames that lock host memory", nil},
 	"wsl":           {"WSL, and a message without figures", nil},
@@ -112,6 +122,7 @@ var claims = map[string]claim{
 	"trial_packing":  {"Ray's table of processes", nil},
 
 	// what grows
+	"growth_host":       {"figures of memory that rise", nil},
 	"growth_seen":       {"figures of memory that rise", nil},
 	"trials_in_process": {"two trials or folds of one process", nil},
 	"models_in_loop":    {"a node's name that counts models", nil},
@@ -121,7 +132,7 @@ var claims = map[string]claim{
 // causeClaims are the rules of claims that name no situation.
 var causeClaims = map[Cause]claim{
 	CauseBatch: {"steps that passed, a large request, or a batch that is named",
-		append([]doubt{serves}, training...)},
+		append([]doubt{serves, littleAsked}, training...)},
 	CauseModel:         {"words or frames of weights", []doubt{modelFitted}},
 	CauseFragmentation: {"more idle in the pool than was asked for", []doubt{expands}},
 	CauseLeak:          {"figures or words of a rise", nil},
@@ -162,8 +173,8 @@ var (
 	// activations are what is large.
 	onlySample = doubt{func(c *trace.Crash, h *trace.Hints, j judged) bool {
 		return h.Batch == 1 && !large(c) && h.Seq == 0 && j.detail != "logits"
-	}, fixed("the batch is one sample already, and the request is small: the model with its gradients " +
-		"and optimizer state, or this sample")}
+	}, fixed("the batch is one sample already, and the request is small: what the model itself needs, or " +
+		"this sample")}
 	// serves: a program that answers requests trains nothing; weights and its cache come first.
 	serves = doubt{func(c *trace.Crash, h *trace.Hints, _ judged) bool {
 		return seen(c, h, trace.SignServing) && !trains(c, h)
@@ -194,9 +205,14 @@ var (
 		func(c *trace.Crash, _ *trace.Hints) string {
 			return fmt.Sprintf("%s steps had passed", thousands(c.Steps))
 		}}
+	// littleAsked: what asked for so little is not what fills the card.
+	littleAsked = doubt{func(c *trace.Crash, _ *trace.Hints, _ judged) bool { return fullAlready(c) },
+		func(c *trace.Crash, _ *trace.Hints) string {
+			return fmt.Sprintf("only %s were refused", *c.Requested)
+		}}
 	// holdsMuch: the program itself had memory on the card.
 	holdsMuch = doubt{func(c *trace.Crash, _ *trace.Hints, _ judged) bool {
-		return c.Allocated != nil && *c.Allocated > smallProgram
+		return c.Allocated != nil && *c.Allocated > smallProgram && !has(c, trace.SignTaken)
 	}, func(c *trace.Crash, _ *trace.Hints) string {
 		return fmt.Sprintf("the program itself held %s", *c.Allocated)
 	}}

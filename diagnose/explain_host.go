@@ -129,6 +129,10 @@ func lateInEval(done int) judged {
 // byPhase uses what the log announced last where there is no traceback, as after a kill.
 func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch {
+	case h.Phase == "load" && c.Steps == 0 && onHost(c) && c.Alike > 1:
+		return because(CauseModel, "ranks_load", 0.7,
+			"%d processes of that name hold about as much each, and the last thing the log announced is the "+
+				"loading of weights: every rank reads the whole model into host memory", c.Alike), true
 	case h.Phase == "load" && c.Steps == 0 && (onHost(c) || c.Where == event.WhereGPU):
 		return because(CauseModel, "load", 0.55,
 			"the last thing the log announced is the loading of weights"), true
@@ -236,6 +240,12 @@ func mostCommon(holders []trace.Holder) (name string, count int, each event.Byte
 
 // objectStore explains a full store of Ray, which is a limit of its own and not /dev/shm's.
 func objectStore(c *trace.Crash) judged {
+	if c.Requested != nil && c.Capacity != nil && *c.Requested > *c.Capacity {
+		return because(CauseShm, "object_store", 0.9,
+			"one object of %s is larger than the whole store of %s: it cannot fit, whatever else is there",
+			*c.Requested, *c.Capacity).
+			saying("one object is larger than the whole store: it must be put there in pieces")
+	}
 	j := because(CauseShm, "object_store", 0.9,
 		"Ray's object store is full of objects that are still referenced; its size is a setting of Ray")
 	if c.Requested != nil && *c.Requested >= event.GiB {

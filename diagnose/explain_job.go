@@ -51,6 +51,10 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 		(has(c, trace.SignWorkers) || has(c, trace.SignMerging)) {
 		job.Framework = remedy.PyTorch // whose arguments and adapters these are
 	}
+	if (job.Framework == remedy.Python || job.Framework == "") &&
+		(slices.Contains(torchTrainers, h.Trainer) || seen(c, h, trace.SignPretrained)) {
+		job.Framework = remedy.PyTorch
+	}
 	job.Notebook = has(c, trace.SignNotebook)
 	if job.Trainer == remedy.Plain && seen(c, h, trace.SignEvalToHost) {
 		job.Trainer = remedy.Transformers // whose argument that is
@@ -74,7 +78,7 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	job.Pool, job.Images = poolOf(c), drawing(c, h)
 	inUse(job.On, c, h)
 	job.Foreign = slices.Contains(foreignKinds, c.Kind) && frameworkSeen(h) == ""
-	if (job.Foreign || slices.Contains(arrayKinds, c.Kind)) && c.Kind != "paddle" &&
+	if slices.Contains(arrayKinds, c.Kind) &&
 		frameworkSeen(h) == "" && h.Batch == 0 && !trains(c, h) {
 		job.On[remedy.MicroBatch] = "nothing shows that it works in batches"
 	}
@@ -92,6 +96,11 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 		c.Kind == "ollama" || generating(c.Frames) || job.Images
 	return job
 }
+
+// torchTrainers are libraries that train with PyTorch only.
+var torchTrainers = []string{"transformers", "lightning", "accelerate", "deepspeed", "torchtune",
+	"axolotl",
+	"vllm"}
 
 // trains reports whether anything shows that a model is trained.
 func trains(c *trace.Crash, h *trace.Hints) bool {

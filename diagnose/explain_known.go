@@ -14,7 +14,7 @@ import (
 // optimizerNode are operations of TensorFlow on weights and optimizer state, not on a batch.
 var (
 	optimizerNode = regexp.MustCompile(`(?i)/(?:adam|adamw|rmsprop|momentum|adagrad|adadelta|nadam|sgd|ftrl)\w*/|(?:^|/)(?:adam|adamw|rmsprop|adagrad)_?\d*/`)
-	weightNode    = regexp.MustCompile(`(?i)initializer|random_uniform|random_normal|truncated_normal|/assign|kernel/|/zeros$|embeddings?/`)
+	weightNode    = regexp.MustCompile(`(?i)initializer|random_uniform|random_normal|truncated_normal|/assign|kernel/|/zeros$|embeddings?/(?:read|assign|init\w*|adam\w*)`)
 	modelNumber   = regexp.MustCompile(`(?i)^training_(\d+)/|^(?:model|sequential|functional)_(\d+)/|^(?:adam|rmsprop|sgd)_(\d+)/`)
 	leadingShape  = regexp.MustCompile(`(?i)shape ?\[(\d+)((?:, ?\d+)*)\]`)
 )
@@ -66,6 +66,11 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		}
 		return because(CauseBatch, "eval_batch", 0.6,
 			"in %s of Keras, which has a batch size of its own", m[1]), true
+	}
+	if seen(c, h, trace.SignEvaluating) && has(c, trace.SignEvalLoop) {
+		return because(CauseBatch, "eval_batch", 0.6,
+			"in a loop of evaluation or prediction (%s), which has a batch size of its own",
+			c.Signs[trace.SignEvalLoop]), true
 	}
 	switch {
 	case optimizerNode.MatchString(c.Node):
@@ -135,10 +140,14 @@ func large(c *trace.Crash) bool {
 }
 
 // bySteps uses that training steps had been made: what the model itself needs does fit.
-func bySteps(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+func bySteps(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch {
 	case !onCard(c) || c.Steps == 0 || c.Kind == "torch_raw" || c.Framework == "other":
 		return judged{}, false
+	case c.Framework == "jax" && !large(c) && c.Requested != nil:
+		return because(CauseUnknown, "full", 0,
+			"only %s were refused after steps that passed: the card was full already, by what is kept from "+
+				"them, by the pool that JAX takes, or by another process", *c.Requested), true
 	case c.Steps >= lateSteps && large(c):
 		return because(CauseBatch, "longest_batch", 0.6,
 			"it ran for %s steps before %s were asked for at once: a batch with longer samples than before",
@@ -148,6 +157,10 @@ func bySteps(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 			"it ran for %s steps: the model and the usual batch fit; either a batch was longer than all "+
 				"before, or something grows slowly",
 			thousands(c.Steps)), true
+	}
+	if !learns(c, h) || seen(c, h, trace.SignInfers) && !seen(c, h, trace.SignLearning) {
+		return because(CauseBatch, "", 0.5,
+			"the first steps passed: the model fits, what is computed for one input does not"), true
 	}
 	return because(CauseBatch, "", 0.5,
 		"the first steps passed: weights, gradients and optimizer state fit, the activations of a batch "+
@@ -195,6 +208,10 @@ func bySize(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 			"one tensor alone is %.1f times the card: all pairs at once, full attention over a long "+
 				"sequence, or a wrong shape",
 			timesCard(c)), true
+	case c.Kind == "jax_exhausted" && onCard(c) && large(c):
+		return because(CauseBatch, "", 0.55,
+			"the program asked for %s at once: what the step itself needs, which grows with the batch",
+			*c.Requested), true
 	case onCard(c) && large(c) && c.Framework != "other":
 		return because(CauseBatch, "", 0.55,
 			"one tensor of %s was asked for: tensors of that size are activations, which grow with the batch",
@@ -229,8 +246,28 @@ func contexts(c *trace.Crash) int {
 	return small
 }
 
+// fullAlready reports whether so little was refused that what asked for it is not the cause. JAX
+// asks for all that a program needs at once.
+func fullAlready(c *trace.Crash) bool {
+	return onCard(c) && c.Framework == "jax" && c.Requested != nil && *c.Requested < smallAsk &&
+		c.Capacity == nil && c.Free == nil
+}
+
+// mayFill names what fills a card, in words that fit the work.
+func mayFill(c *trace.Crash, h *trace.Hints) string {
+	switch {
+	case learns(c, h):
+		return "the model with its gradients and optimizer state, or the activations of a batch"
+	case c.Framework == "other":
+		return "what the program itself holds there, what it was given to work on, or another process"
+	case seen(c, h, trace.SignInfers), seen(c, h, trace.SignServing), seen(c, h, trace.SignImages):
+		return "what the model itself needs, or what is computed for a batch"
+	}
+	return "the model, in training with its gradients and optimizer state, or what is computed for a batch"
+}
+
 // notKnown says what is known where no evidence names a cause.
-func notKnown(c *trace.Crash) judged {
+func notKnown(c *trace.Crash, h *trace.Hints) judged {
 	j := judged{cause: CauseUnknown}
 	switch {
 	case onCard(c) && contexts(c) >= manyContexts:
@@ -241,6 +278,10 @@ func notKnown(c *trace.Crash) judged {
 		if c.Allocated != nil {
 			j = j.also("%s are live in this one: both together fill it", *c.Allocated)
 		}
+	case fullAlready(c):
+		j.detail = "full"
+		j = j.also("only %s were refused: the card was full already, by what this process keeps, by the pool "+
+			"that JAX takes, or by another process", *c.Requested)
 	case onCard(c) && has(c, trace.SignEpochs):
 		j.detail = "late"
 		j = j.also("whole epochs had passed: the model and the usual batch fit; either something is kept from " +
@@ -251,8 +292,7 @@ func notKnown(c *trace.Crash) judged {
 			j = j.also("%s are live and only %s idle: a true shortage, no fragmentation",
 				*c.Allocated, *c.Idle)
 		}
-		j = j.also("the message alone does not show what fills it: the model with its gradients and " +
-			"optimizer state, or the activations of a batch")
+		j = j.also("the message alone does not show what fills it: %s", mayFill(c, h))
 	case onHost(c) && has(c, trace.SignWorkerKill):
 		return because(CauseHostData, "workers", 0.55,
 			"a DataLoader worker was among those killed: workers hold copies of the data and prefetched "+
@@ -292,6 +332,10 @@ const crumbs = 0.02
 
 // withFigures adds what the figures say beside the cause that was found.
 func withFigures(j judged, c *trace.Crash) judged {
+	if c.Idle != nil && c.Allocated == nil && c.Kind == "torch_device" {
+		return j.also("the message's figures contradict each other: more is said to be allocated than the card " +
+			"has, so they cannot be added up")
+	}
 	if c.Capacity == nil || c.Idle != nil && float64(*c.Idle) < crumbs*float64(*c.Capacity) {
 		return j
 	}

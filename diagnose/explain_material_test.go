@@ -265,7 +265,7 @@ func TestWhatWasSeenLiveIsTheExplanation(t *testing.T) {
 func TestJAXIsSpokenToAsJAX(t *testing.T) {
 	x := diagnose.ExplainLog(logOf(t,
 		"jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to "+
-			"allocate 17179869184 bytes."), nil)
+			"allocate 12582912 bytes."), nil)
 	share := ""
 	for _, a := range x.Remedies {
 		if strings.Contains(a.Title, "TensorFlow") || a.How.Fit != "" {

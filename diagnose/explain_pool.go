@@ -63,6 +63,11 @@ func byGrowth(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 	if grown == "" || c.Where == event.WhereShm || c.Framework == "other" && onCard(c) {
 		return judged{}, false
 	}
+	if onHost(c) {
+		return because(CauseLeak, "growth_host", 0.65,
+			"the memory that the program prints rises from %s: something is kept or cached from step to step",
+			grown), true
+	}
 	return because(CauseLeak, "growth_seen", 0.65,
 		"the memory that the program prints rises from %s: something is kept from step to step", grown), true
 }

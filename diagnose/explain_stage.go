@@ -79,7 +79,8 @@ var ownStages = []stage{
 		cause: CauseModel, detail: "kv_cache", sure: 0.75,
 		says: "while an inference engine took its share of the card for the cache of keys and values"},
 	{names: []string{"capture_model", "_dummy_sampler_run", "_dummy_run", "init_device_graphs",
-		"capture_one_batch_size", "init_cuda_graphs"}, files: []string{"cuda_graph_runner.py"},
+		"capture_one_batch_size", "init_cuda_graphs", "warmup", "warm_up", "cuda_graph_warmup"},
+		files: []string{"cuda_graph_runner.py"},
 		cause: CauseModel, detail: "serving_warmup", sure: 0.7,
 		says: "while an inference engine warmed up and recorded its CUDA graphs"},
 	{names: []string{"merge_and_unload", "merge_adapter", "_unload_and_optionally_merge",
@@ -257,7 +258,7 @@ func evaluationIn(c *trace.Crash) (int, bool) {
 	for i, f := range c.Frames {
 		shows := slices.Contains(evaluation.names, f.Name) ||
 			containsAny(f.File, evaluation.files) ||
-			i < len(c.Code) && evaluationCall(c.Code[i]) ||
+			i < len(c.Code) && evaluationCall(c.Code[i]) || evaluationFile(f) ||
 			evaluating.MatchString(f.Name) && !containsAny(f.Name, []string{"train", "save", "fit"})
 		if shows && !slices.ContainsFunc(c.Frames[i+1:], func(outer event.Frame) bool {
 			return outer.Name == "forward" || outer.Name == "training_step"
@@ -266,6 +267,13 @@ func evaluationIn(c *trace.Crash) (int, bool) {
 		}
 	}
 	return 0, false
+}
+
+// evaluationFile reports whether a frame runs in a script that does nothing else.
+func evaluationFile(f event.Frame) bool {
+	name := strings.ToLower(base(f.File))
+	return (name == "val.py" || name == "validate.py" || name == "evaluate.py" || name == "eval.py") &&
+		!strings.Contains(f.File, "site-packages")
 }
 
 // calledEvaluation are calls in source lines that begin an evaluation, where the frames inside
@@ -281,6 +289,11 @@ func evaluationCall(line string) bool {
 // byEvaluation tells apart what evaluation keeps of all batches, one batch of it, and generation.
 func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	at, evaluating := evaluationIn(c)
+	if frame, ok := frameOf(c, generation); ok && timesCard(c) >= largerThanCard {
+		return because(CauseBatch, "oversized", 0.65,
+			"in generation (%s) one tensor alone is asked for that is larger than the card, %.1f times: the "+
+				"scores of attention over a long input, or a wrong shape", frame, timesCard(c)), true
+	}
 	if frame, ok := frameOf(c, generation); ok {
 		j := because(CauseBatch, "generation", 0.7,
 			"in generation (%s): the cache of keys and values grows with every token", frame)
@@ -302,6 +315,9 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"in evaluation (%s in %s) one tensor alone is asked for that is larger than the card, %.1f times",
 			c.Frames[at].Name, c.Frames[at].File, times)
 		j.beside = "eval_batch"
+		return j, true
+	}
+	if j, ok := beforeFirstBatch(c, at); ok {
 		return j, true
 	}
 	if grown := c.Signs[trace.SignGrowth]; grown != "" || collects(c, at) {
@@ -332,7 +348,7 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	j := because(CauseBatch, "eval_batch", 0.65,
 		"during evaluation or prediction (%s in %s), which has a batch size of its own",
 		c.Frames[at].Name, c.Frames[at].File)
-	if _, forward := forwarding.in(c); !forward && at > 0 && c.Frames[0].Name != c.Frames[at].Name {
+	if _, forward := forwarding.in(c); !forward && at > 0 && boxesLeft.MatchString(c.Frames[0].Name) {
 		j = j.also("in %s, after the forward pass: fewer outputs (a higher threshold) help too",
 			c.Frames[0].Name)
 	}
@@ -340,6 +356,35 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		j = j.also("per_device_eval_batch_size is 8 unless it is set")
 	}
 	return j, true
+}
+
+// movingModel are frames that put a model on a card.
+var movingModel = stage{names: []string{"_apply", "convert", "_move_model_to_device",
+	"dispatch_model"}}
+
+// boxesLeft are functions that sort out what a detector found.
+var boxesLeft = regexp.MustCompile(`(?i)nms|non_max|suppress|box_iou|post_?process|paste_mask|masks?_in_image|process_mask`)
+
+// beforeFirstBatch tells apart what in an evaluation is no batch of it: a model on its way to the
+// card, and one result of half the card.
+func beforeFirstBatch(c *trace.Crash, at int) (judged, bool) {
+	if !onCard(c) {
+		return judged{}, false
+	}
+	if i, ok := movingModel.in(c); ok && i < at && !passIn(c.Frames[:at]) {
+		return because(CauseModel, "load", 0.7,
+			"before the first batch of an evaluation or prediction, while the model was put on the card (%s in "+
+				"%s): its weights do not fit there", c.Frames[i].Name, c.Frames[i].File), true
+	}
+	_, inside := forwarding.in(c)
+	if c.Requested == nil || c.Capacity == nil || 2**c.Requested <= *c.Capacity || inside ||
+		boxesLeft.MatchString(c.Frames[0].Name) {
+		return judged{}, false
+	}
+	return because(CauseBatch, "eval_tensor", 0.65,
+		"in evaluation or prediction (%s in %s) one tensor of %s is asked for, %.0f %% of the card: a result "+
+			"for the whole input at once", c.Frames[at].Name, c.Frames[at].File, *c.Requested,
+		100*float64(*c.Requested)/float64(*c.Capacity)), true
 }
 
 // collects reports whether the user's line inside an evaluation puts what the model gives into a
@@ -395,6 +440,9 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseUnknown, "limit", 0,
 			"only %s were refused: a limit of the process or a full machine, not a large tensor",
 			*c.Requested), true
+	}
+	if j, ok := byTaken(c); ok {
+		return j, true
 	}
 	for i := range trainingStages {
 		j, ok := trainingStages[i].judge(c)

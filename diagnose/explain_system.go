@@ -38,7 +38,7 @@ func byMistake(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 			printed(asked), times).
 			saying("that is %.0f times the card: a bug (a wrong shape or index), not a shortage",
 				times), true
-	case times >= largerThanCard && len(c.Frames) == 0:
+	case times >= largerThanCard && len(c.Frames) == 0 && !wholeProgram.MatchString(c.Text):
 		return because(CauseBatch, "oversized", 0.55,
 			"one tensor alone is %.1f times the card: all pairs at once, full attention over a long "+
 				"sequence, or a wrong shape", times), true
@@ -46,9 +46,13 @@ func byMistake(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 	return judged{}, false
 }
 
+// wholeProgram is XLA's sum over a compiled program, which is no tensor.
+var wholeProgram = regexp.MustCompile(`Used [\d.]+[KMGT] of [\d.]+[KMGT]|hbm capacity by|hbm usage`)
+
 // timesCard is the request as a multiple of the card, 0 where either is not known.
 func timesCard(c *trace.Crash) float64 {
-	if c.Requested == nil || c.Capacity == nil || *c.Capacity <= 0 || !onCard(c) {
+	if c.Requested == nil || c.Capacity == nil || *c.Capacity <= 0 || !onCard(c) ||
+		wholeProgram.MatchString(c.Text) {
 		return 0
 	}
 	return float64(*c.Requested) / float64(*c.Capacity)
@@ -83,7 +87,7 @@ const privateShare = 0.3
 // memory, Windows' promise of memory, Apple's share.
 func bySystem(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	steps := []func(*trace.Crash, *trace.Hints) (judged, bool){
-		byPrivatePools, byPinned, byCap, byOnePiece, byRefusal, byApple,
+		bySmallDevice, byPrivatePools, byPinned, byCap, byOnePiece, byRefusal, byApple,
 	}
 	for _, step := range steps {
 		if j, ok := step(c, h); ok {
@@ -121,6 +125,21 @@ func bySystem(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"Windows' commit limit (RAM and page file together) was reached"), true
 	}
 	return judged{}, false
+}
+
+// smallDevice is a size that no card for such work has; the share that an integrated GPU is given
+// is that small.
+const smallDevice = event.GiB
+
+// bySmallDevice knows programs that run on the wrong one of two devices.
+func bySmallDevice(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+	if c.Kind != "torch_device" || c.Where != event.WhereGPU || c.Capacity == nil ||
+		*c.Capacity > smallDevice || c.Capped || c.Free != nil && *c.Free > *c.Capacity {
+		return judged{}, false
+	}
+	return because(CauseSetting, "small_device", 0.7,
+		"the device that the program uses has %s in all, as the share of an integrated GPU does", *c.Capacity).
+		saying("the device that it uses is too small, not the work"), true
 }
 
 func byPrivatePools(c *trace.Crash, h *trace.Hints) (judged, bool) {

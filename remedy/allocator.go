@@ -48,10 +48,14 @@ func allocators() []*Remedy {
 			Levels:      []Level{LevelProcess},
 			timeline:    emptyAtSteps,
 			slowdown:    constant(1.1), // Hugging Face's own figure for every step
-			args:        map[Trainer]string{Transformers: "--torch_empty_cache_steps 50"},
-			code: map[Framework]string{PyTorch: lines("torch.cuda.empty_cache()   # between training and "+
-				"evaluation, not in the inner loop",
-				"                           # on Apple silicon: torch.mps.empty_cache()")},
+			how: func(job Job, _ Setup) How {
+				how := How{Code: "torch." + job.device() + ".empty_cache()   # between phases, not in the inner " +
+					"loop"}
+				if job.Trainer == Transformers && job.trains() {
+					how.Args = "--torch_empty_cache_steps 50"
+				}
+				return how
+			},
 		},
 	}
 }

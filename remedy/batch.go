@@ -24,6 +24,17 @@ func batching() []*Remedy {
 		},
 		slowdown: smallerBatchSlowdown,
 		how:      howMicroBatch,
+	}, {
+		ID:    LessAtOnce,
+		Title: "give it less at once: smaller inputs, or fewer of them",
+		Why: "what a library takes on the card grows with what it is given; its own messages do not say " +
+			"what else lies there",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
+		how: func(Job, Setup) How {
+			return How{Args: "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv   # who " +
+				"else is on the card"}
+		},
 	}}
 }
 
@@ -79,8 +90,14 @@ func howMicroBatch(job Job, after Setup) How {
 		if job.Trainer == VLLM {
 			return How{Args: "--max-num-seqs 64 --max-num-batched-tokens 2048"}
 		}
+		if job.Framework != PyTorch && job.Facts != nil {
+			return How{Args: "batch_size=" + batch + "   # of what runs at once"}
+		}
 		return How{Code: "for chunk in inputs.split(" + batch +
 			"):\n    outputs.append(model(chunk).cpu())"}
+	}
+	if !job.accumulates() {
+		return How{Args: "batch_size=" + batch + "   # of what runs at once"}
 	}
 	how := How{Args: microBatchArgs(job.Trainer, batch, accumulate)}
 	switch job.Framework {

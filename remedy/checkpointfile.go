@@ -14,7 +14,7 @@ func checkpointFiles() []*Remedy {
 		Frameworks:  torch,
 		code: map[Framework]string{PyTorch: lines("checkpoint = torch.load(path, map_location='cpu')",
 			"model.load_state_dict(checkpoint['model'])",
-			"del checkpoint   # before training begins")},
+			"del checkpoint   # as soon as it is loaded")},
 	}, {
 		ID:          SaveSharded,
 		Title:       "save the shards, or gather the whole state dict in host memory of rank 0",
@@ -22,16 +22,7 @@ func checkpointFiles() []*Remedy {
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Frameworks:  torch,
-		args: map[Trainer]string{
-			Transformers: "fsdp_state_dict_type: SHARDED_STATE_DICT   # in the accelerate configuration",
-			Accelerate:   "accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT",
-			Lightning:    "--trainer.strategy.state_dict_type=sharded",
-			DeepSpeed:    `"zero_optimization": {"stage3_gather_16bit_weights_on_model_save": false}`,
-		},
-		code: map[Framework]string{PyTorch: lines("policy = FullStateDictConfig(offload_to_cpu=True, "+
-			"rank0_only=True)",
-			"with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, policy):",
-			"    state = model.state_dict()   # or torch.distributed.checkpoint.save(...) for shards")},
+		how:         howSave,
 	}, {
 		ID:          MergeOnHost,
 		Title:       "merge the adapters in half precision, in a process of its own, outside of the card",
@@ -55,15 +46,7 @@ func checkpointFiles() []*Remedy {
 		Equivalence: Exact,
 		Walls:       onHost,
 		Frameworks:  torch,
-		args: map[Trainer]string{
-			DeepSpeed: "with deepspeed.zero.Init(): ...   # builds the model in shards (ZeRO 3)",
-			Accelerate: "accelerate launch --use_fsdp --fsdp_cpu_ram_efficient_loading true   # rank 0 " +
-				"reads, the others wait on meta",
-		},
-		code: map[Framework]string{PyTorch: lines("model = AutoModel.from_pretrained(name, "+
-			"low_cpu_mem_usage=True, torch_dtype='auto')   # one copy, from safetensors",
-			"with torch.device('meta'): model = build()   # on ranks other than 0; or let ranks load one at "+
-				"a time")},
+		how:         howLoadOnce,
 	}, {
 		ID:    ShardAtLoad,
 		Title: "make the ZeRO or FSDP settings known before the model is built",
@@ -91,4 +74,68 @@ func checkpointFiles() []*Remedy {
 		code: map[Framework]string{PyTorch: "# a machine with more memory: 16 to 20 bytes a parameter in " +
 			"all; or LoRA, which offloads little; or more cards without offload"},
 	}}
+}
+
+// halfWeights: weights in half precision, or on several devices, in every framework's words.
+func halfWeights() []*Remedy {
+	return []*Remedy{{
+		ID:          HalfWeights,
+		Title:       "load the weights in half precision, or spread them over several devices",
+		Why:         "bfloat16 takes half of float32; each device then holds its share only",
+		Equivalence: Changes,
+		Consent:     "precision",
+		Walls:       anywhere,
+		Frameworks:  []Framework{PyTorch, TensorFlow, JAX},
+		code: map[Framework]string{
+			PyTorch: "model = AutoModel.from_pretrained(name, torch_dtype=torch.bfloat16, device_map='auto')",
+			TensorFlow: lines("keras.config.set_floatx('bfloat16')   # before the model is built",
+				"keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=layout))"),
+			JAX: lines("params = jax.tree.map(lambda p: p.astype(jnp.bfloat16), params)   # in host memory first",
+				"params = jax.device_put(params, NamedSharding(mesh, PartitionSpec('model')))   # each device "+
+					"its share"),
+		},
+	}, {
+		ID:    SaveParts,
+		Title: "write it in parts, in a format that needs no copy",
+		Why: "pickle builds the bytes of the whole object in memory beside it; arrays in files of their own " +
+			"are written as they are",
+		Equivalence: Exact,
+		Walls:       onHost,
+		how: func(Job, Setup) How {
+			return How{Code: lines("for i, part in enumerate(parts):",
+				"    np.save(f'part-{i}.npy', part)   # one array a file; or pickle with protocol=5, part by part")}
+		},
+	}}
+}
+
+func howSave(job Job, _ Setup) How {
+	if !job.shards() {
+		return How{Code: "torch.save({name: t.cpu() for name, t in model.state_dict().items()}, path)"}
+	}
+	args := map[Trainer]string{
+		Transformers: "fsdp_state_dict_type: SHARDED_STATE_DICT   # in the accelerate configuration",
+		Accelerate:   "accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT",
+		Lightning:    "--trainer.strategy.state_dict_type=sharded",
+		DeepSpeed:    `"zero_optimization": {"stage3_gather_16bit_weights_on_model_save": false}`,
+	}
+	return How{Args: args[job.Trainer], Code: lines("policy = FullStateDictConfig(offload_to_cpu=True, "+
+		"rank0_only=True)",
+		"with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, policy):",
+		"    state = model.state_dict()   # or torch.distributed.checkpoint.save(...) for shards")}
+}
+
+func howLoadOnce(job Job, _ Setup) How {
+	one := "model = AutoModel.from_pretrained(name, low_cpu_mem_usage=True, torch_dtype='auto')   # one " +
+		"copy, from safetensors"
+	if job.Facts != nil && !job.Facts[Ranks] {
+		return How{Code: one}
+	}
+	args := map[Trainer]string{
+		DeepSpeed: "with deepspeed.zero.Init(): ...   # builds the model in shards (ZeRO 3)",
+		Accelerate: "accelerate launch --use_fsdp --fsdp_cpu_ram_efficient_loading true   # rank 0 " +
+			"reads, the others wait on meta",
+	}
+	return How{Args: args[job.Trainer], Code: lines(one,
+		"with torch.device('meta'): model = build()   # on ranks other than 0; or let ranks load one at "+
+			"a time")}
 }

@@ -62,7 +62,7 @@ func data() []*Remedy {
 	}, {
 		ID:    TreeData,
 		Title: "keep less of the table on the card (boosted trees)",
-		Why: "the card holds the table as bins, its gradients and a histogram for each node; frames of " +
+		Why: "the card holds the table as bins and a histogram for each node; frames of " +
 			"cuDF and a plain DMatrix come on top",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
@@ -124,8 +124,8 @@ func howStream(job Job, _ Setup) How {
 				"batches go to the card",
 				"    dataset = tf.data.Dataset.from_generator(batches, output_signature=spec).prefetch(2)")}
 		}
-		return How{Code: "x = x.to('cuda', non_blocking=True)   # per batch, inside the loop, not the " +
-			"whole data set before it"}
+		return How{Code: "x = x.to('" + job.device() + "', non_blocking=True)   # per batch, inside the loop, " +
+			"not the whole data set before it"}
 	}
 	switch job.Framework {
 	case TensorFlow:

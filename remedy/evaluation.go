@@ -11,7 +11,6 @@ func evaluations() []*Remedy {
 			"fewer bytes",
 		Equivalence: Exact,
 		Walls:       anywhere,
-		Frameworks:  []Framework{PyTorch, TensorFlow, JAX},
 		how:         howEvalOutputs,
 	}, {
 		ID:    MetricReset,
@@ -27,7 +26,7 @@ func evaluations() []*Remedy {
 	}, {
 		ID:          EvalBatch,
 		Title:       "use a smaller evaluation batch",
-		Why:         "evaluation has a batch size of its own, often larger than that of training",
+		Why:         "evaluation and prediction have a batch size of their own",
 		Equivalence: Exact,
 		Walls:       anywhere,
 		how:         howEvalBatch,
@@ -39,7 +38,10 @@ func evaluations() []*Remedy {
 		Walls:       onDevice,
 		Frameworks:  torch,
 		how: func(job Job, _ Setup) How {
-			if job.Trainer == VLLM {
+			if flags, ok := serverFlags[job.Program]; ok {
+				return How{Args: flags}
+			}
+			if job.Trainer == VLLM || job.Program == "vllm" {
 				return How{Args: "--max-model-len 4096 --max-num-seqs 16 --kv-cache-dtype fp8"}
 			}
 			return How{Code: lines("model.generate(**batch, max_new_tokens=256, num_beams=1,",
@@ -65,16 +67,24 @@ func evaluations() []*Remedy {
 		how:         howLongest,
 	}, {
 		ID:    CUDAGraphSizes,
-		Title: "pad inputs to a few fixed sizes, or compile without CUDA graphs",
+		Title: "record CUDA graphs for fewer input sizes, or none",
 		Why: "each distinct input size records a graph with a private pool that is never given " +
 			"back",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,
-		code: map[Framework]string{PyTorch: lines("batch = tokenizer(texts, padding='longest', "+
-			"pad_to_multiple_of=128)   # few fixed lengths",
-			"model = torch.compile(model, mode='default')                          # no CUDA graphs, or:",
-			"torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True")},
+		how: func(job Job, _ Setup) How {
+			switch {
+			case job.Program == "sglang":
+				return How{Args: "--disable-cuda-graph   # or --cuda-graph-max-bs 16: graphs for fewer sizes"}
+			case job.Program == "vllm" || job.Trainer == VLLM:
+				return How{Args: "--enforce-eager   # no graphs; or --max-num-seqs 64: graphs for fewer sizes"}
+			}
+			return How{Code: lines("batch = tokenizer(texts, padding='longest', "+
+				"pad_to_multiple_of=128)   # few fixed lengths",
+				"model = torch.compile(model, mode='default')                          # no CUDA graphs, or:",
+				"torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True")}
+		},
 	}}
 }
 
@@ -83,13 +93,20 @@ func howEvalOutputs(job Job, _ Setup) How {
 		return How{Code: lines("for batch in dataset:                # predictions of one batch at a time",
 			"    metric.update_state(labels, model.predict_on_batch(batch))")}
 	}
+	if (job.onHost() || job.Framework == Python) && job.Trainer == Plain && job.Facts != nil {
+		return How{Code: "metric.update(prediction, target)   # batch by batch; no list of all results"}
+	}
 	switch job.Trainer {
 	case Transformers, Axolotl:
+		keep := "trainer = Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: " +
+			"logits.argmax(dim=-1))"
+		if job.onHost() {
+			return How{Args: "--prediction_loss_only True   # where only the loss is needed", Code: keep}
+		}
 		return How{
 			Args: "--eval_accumulation_steps 8   # logits go to host memory; --prediction_loss_only True " +
 				"keeps none; --predict_with_generate True for seq2seq",
-			Code: "trainer = Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: " +
-				"logits.argmax(dim=-1))"}
+			Code: keep}
 	case Lightning:
 		return How{Code: lines("def validation_step(self, batch, _):",
 			"    self.metric.update(self(batch).argmax(-1), batch['y'])   # no list of outputs")}
@@ -101,12 +118,14 @@ func howEvalOutputs(job Job, _ Setup) How {
 func howEvalBatch(job Job, _ Setup) How {
 	switch job.Trainer {
 	case Transformers:
-		return How{Args: "--per_device_eval_batch_size 1   # its default is 8, whatever the training " +
-			"batch is"}
+		return How{Args: "--per_device_eval_batch_size 1   # its default is 8"}
 	case Axolotl:
 		return How{Args: "eval_batch_size: 1"}
 	case Lightning:
 		return How{Code: "def val_dataloader(self): return DataLoader(self.val, batch_size=1)"}
+	}
+	if job.Framework == JAX || job.Framework == Python {
+		return How{Args: "a smaller batch_size where the batches of evaluation are made"}
 	}
 	if job.Framework == TensorFlow {
 		return How{Code: "model.evaluate(x, y, batch_size=8)   # evaluate and predict take a batch size " +

@@ -10,9 +10,16 @@ func memoryLeaks() []*Remedy {
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Frameworks:  []Framework{PyTorch, TensorFlow},
-		code: map[Framework]string{
-			PyTorch:    lines("total += loss.item()", "outputs.append(y.detach().cpu())"),
-			TensorFlow: "history.append(float(loss))",
+		how: func(job Job, _ Setup) How {
+			switch {
+			case job.Framework == TensorFlow && !job.trains():
+				return How{Code: "outputs.append(y.numpy())"}
+			case job.Framework == TensorFlow:
+				return How{Code: "history.append(float(loss))"}
+			case !job.trains():
+				return How{Code: "outputs.append(y.detach().cpu())"}
+			}
+			return How{Code: lines("total += loss.item()", "outputs.append(y.detach().cpu())")}
 		},
 	}, {
 		ID:    KeepLess,
@@ -34,7 +41,7 @@ func memoryLeaks() []*Remedy {
 	}, {
 		ID:          NoGrad,
 		Title:       "evaluate and predict without recording a graph",
-		Why:         "without a backward pass to come, no activation has to be kept",
+		Why:         "nothing of the layers in between is kept for later",
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Frameworks:  torch,

@@ -20,7 +20,7 @@ func quantize(id ID, loadIn, title, why string) *Remedy {
 	return &Remedy{
 		ID:          id,
 		Title:       title,
-		Why:         why + "; to train such a model, add adapters (LoRA)",
+		Why:         why,
 		Equivalence: Changes,
 		Consent:     "quantize",
 		Walls:       []event.Where{event.WhereGPU, event.WhereHost, event.WhereCgroup},
@@ -56,7 +56,7 @@ func howQuantize(job Job, after Setup, loadIn string) How {
 		VLLM: map[string]string{"8bit": "--quantization fp8",
 			"4bit": "--quantization bitsandbytes"}[loadIn],
 	}
-	if !job.Inference && (job.Setup == nil || job.Setup.LoRARank == 0) {
+	if job.trains() && (job.Setup == nil || job.Setup.LoRARank == 0) {
 		rank := loraRank(after)
 		code += "\n" + loraCode(rank)
 		args[Transformers] = fmt.Sprintf("--%s --use_peft --lora_r %d   # flags of scripts built on TRL: "+
@@ -66,7 +66,25 @@ func howQuantize(job Job, after Setup, loadIn string) How {
 			option, rank, rank, option, rank)
 		args[Axolotl] += fmt.Sprintf("\nlora_r: %d\nlora_target_modules: [q_proj, v_proj]", rank)
 	}
+	if job.Trainer == VLLM || job.Program != "" {
+		return How{Args: quantizedBy(job, args[VLLM])}
+	}
 	return How{Args: args[job.Trainer], Code: code}
+}
+
+// quantizedBy is how programs that serve or generate take packed weights.
+func quantizedBy(job Job, vllm string) string {
+	switch job.Program {
+	case "", "vllm":
+		return vllm
+	case "tgi":
+		return "--quantize bitsandbytes   # or a checkpoint packed by AWQ or GPTQ"
+	case "llama.cpp", "ollama":
+		return "a file with fewer bits a weight (Q4_K_M instead of Q8_0 or F16)"
+	case "sglang":
+		return "--quantization fp8"
+	}
+	return "weights in fp8 or a packed file (GGUF), where the program reads one"
 }
 
 // usualRank is the adapters' rank where the setup says none.
@@ -122,6 +140,7 @@ func smallerModels() []*Remedy {
 		Equivalence: Changes,
 		Consent:     "model",
 		Walls:       onDevice,
+		Frameworks:  torch,
 		code: map[Framework]string{PyTorch: lines("model.model.layers = model.model.layers[::2]     # "+
 			"every second block, then train on",
 			"model.config.num_hidden_layers = len(model.model.layers)")},
@@ -133,6 +152,7 @@ func smallerModels() []*Remedy {
 		Equivalence: Changes,
 		Consent:     "model",
 		Walls:       onDevice,
+		Frameworks:  torch,
 		Training:    true,
 		code: map[Framework]string{PyTorch: lines("with torch.inference_mode():",
 			"    target = teacher(x).logits",

@@ -45,12 +45,7 @@ func pipelines() []*Remedy {
 			}
 			return ""
 		},
-		how: func(Job, Setup) How {
-			return How{Args: "ComfyUI: --lowvram, the node VAE Decode (Tiled), weights in fp8; webui: " +
-				"--medvram, Tiled VAE",
-				Code: "pipe.enable_model_cpu_offload(); pipe.vae.enable_tiling(); " +
-					"pipe.vae.enable_slicing()   # diffusers; a smaller image or fewer frames otherwise"}
-		},
+		how: howPipeline,
 	}, {
 		ID:    FewerPairs,
 		Title: "compare fewer boxes or points at once, or compare them on the CPU",
@@ -60,10 +55,14 @@ func pipelines() []*Remedy {
 		Walls:       onDevice,
 		Frameworks:  torch,
 		slowdown:    constant(1.1),
-		how: func(Job, Setup) How {
-			return How{Args: "MMDetection: gpu_assign_thr=300 in the assigner   # more objects than that are " +
-				"matched on the CPU; or crop, or drop samples with more",
-				Code: "torch.cat([f(part, b) for part in a.split(1024)])   # in chunks instead of all at once"}
+		how: func(job Job, _ Setup) How {
+			how := How{Code: "torch.cat([f(part, b) for part in a.split(1024)])   # in chunks instead of all at " +
+				"once"}
+			if job.Facts == nil || job.Facts[Detection] {
+				how.Args = "MMDetection: gpu_assign_thr=300 in the assigner   # more objects than that are " +
+					"matched on the CPU; or crop, or drop samples with more"
+			}
+			return how
 		},
 	}, {
 		ID:          FewerProcesses,
@@ -86,10 +85,9 @@ func pipelines() []*Remedy {
 			return How{Code: "ProcessPoolExecutor(max_workers=2)   # joblib: n_jobs=2; datasets: num_proc=2"}
 		},
 	}, {
-		ID:    SmallerLayer,
-		Title: "make the largest layer smaller",
-		Why: "Flatten before Dense makes one weight matrix as large as all others together; " +
-			"gradients and optimizer state triple it and more",
+		ID:          SmallerLayer,
+		Title:       "make the largest layer smaller",
+		Why:         "one weight matrix over the whole flattened input is as large as all others together",
 		Equivalence: Changes,
 		Consent:     "model",
 		Walls:       anywhere,
@@ -102,4 +100,22 @@ func pipelines() []*Remedy {
 			JAX: "x = x.mean(axis=(1, 2))   # pooling instead of a reshape over all pixels",
 		},
 	}}
+}
+
+// howPipeline has the flags of the program that draws; diffusers is a library, whose code it is.
+func howPipeline(job Job, _ Setup) How {
+	code := "pipe.enable_model_cpu_offload(); pipe.vae.enable_tiling(); pipe.vae.enable_slicing()   # " +
+		"diffusers; a smaller image or fewer frames otherwise"
+	switch job.Program {
+	case "comfyui":
+		return How{Args: "--lowvram   # and the node VAE Decode (Tiled), weights in fp8, a smaller image or " +
+			"fewer frames"}
+	case "webui":
+		return How{Args: "--medvram   # or --lowvram; Tiled VAE, a smaller image"}
+	case "invokeai":
+		return How{Args: "invokeai.yaml: enable_partial_loading: true   # tiled decoding, a smaller image"}
+	case "":
+		return How{Code: code}
+	}
+	return How{Args: "its own low-memory mode, tiled decoding, a smaller image or fewer frames"}
 }

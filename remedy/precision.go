@@ -22,24 +22,33 @@ func precisions() []*Remedy {
 		rewrite:     func(s Setup) (Setup, bool) { s.Precision = "amp_bf16"; return s, true },
 		// tensor cores: from 2x faster on matrix-bound models to nothing on small ones
 		slowdown: constant(0.6),
-		args: map[Trainer]string{
-			Transformers: "--bf16 True   # --fp16 True on cards before Ampere",
-			Accelerate:   "accelerate launch --mixed_precision bf16",
-			Lightning:    "--trainer.precision=bf16-mixed",
-			DeepSpeed:    `"bf16": {"enabled": true}`,
-			Torchtune:    "dtype=bf16        # casts the weights too",
-			Axolotl:      "bf16: true",
-			Keras:        "keras.config.set_dtype_policy('mixed_bfloat16')",
-		},
-		code: map[Framework]string{
-			PyTorch: lines("with torch.autocast('cuda', dtype=torch.bfloat16):",
-				"    loss = loss_fn(model(x), y)",
-				"loss.backward()        # float16 needs torch.amp.GradScaler around this and the step"),
-			TensorFlow: "tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')   # before the model " +
-				"is built",
-			JAX: "logits = model.apply(jax.tree.map(lambda p: p.astype(jnp.bfloat16), params), x)",
-		},
+		how:      howMixed,
 	}}
+}
+
+func howMixed(job Job, _ Setup) How {
+	how := How{Args: mixedArgs[job.Trainer]}
+	switch job.Framework {
+	case TensorFlow:
+		how.Code = "tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')   # before the model is built"
+	case JAX:
+		how.Code = "logits = model.apply(jax.tree.map(lambda p: p.astype(jnp.bfloat16), params), x)"
+	default:
+		how.Code = lines("with torch.autocast('"+job.device()+"', dtype=torch.bfloat16):",
+			"    loss = loss_fn(model(x), y)",
+			"loss.backward()        # float16 needs torch.amp.GradScaler around this and the step")
+	}
+	return how
+}
+
+var mixedArgs = map[Trainer]string{
+	Transformers: "--bf16 True   # --fp16 True on cards before Ampere",
+	Accelerate:   "accelerate launch --mixed_precision bf16",
+	Lightning:    "--trainer.precision=bf16-mixed",
+	DeepSpeed:    `"bf16": {"enabled": true}`,
+	Torchtune:    "dtype=bf16        # casts the weights too",
+	Axolotl:      "bf16: true",
+	Keras:        "keras.config.set_dtype_policy('mixed_bfloat16')",
 }
 
 // checkpoints: activations that are computed again, or offloaded.

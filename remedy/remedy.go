@@ -1,7 +1,6 @@
 package remedy
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -67,6 +66,10 @@ const (
 	AutocastCache   ID = "autocast_cache"   // autocast's copies of the weights
 	LongestBatch    ID = "longest_batch"    // samples of very different length
 	CUDAGraphSizes  ID = "cuda_graph_sizes" // one CUDA graph for every input size
+	RightDevice     ID = "right_device"     // the discrete card instead of the integrated one
+	HalfWeights     ID = "half_weights"     // weights in half precision, or on several devices
+	SaveParts       ID = "save_parts"       // large objects in several files
+	LessAtOnce      ID = "less_at_once"     // a library that is no network of ours
 	CheckShapes     ID = "check_shapes"     // a size that cannot be meant
 	OtherVersion    ID = "other_version"    // a bug of a library
 	LoadToHost      ID = "load_to_host"     // checkpoints go to host memory first
@@ -167,6 +170,9 @@ type Job struct {
 	Foreign   bool          // it computes with none of the frameworks whose code we can write
 	Pool      string        // whose worker processes: joblib, datasets, nnunet; empty: unknown
 	Inference bool          // serving or generating, not training: nothing is kept for a backward pass
+	Work      Work          // under way when memory ran out
+	Facts     map[Fact]bool // what is shown; nil: the job was watched, nothing was left to words
+	Program   string        // whose flags a server or generator has: vllm, sglang, tgi, ollama, ...
 	On        map[ID]string // remedies seen to be on already, each with the evidence
 	Setup     *Setup
 
@@ -229,7 +235,7 @@ var all = gather(
 	batching(), allocators(), memoryLeaks(), attentions(), losses(), gradients(), checkpoints(),
 	optimizers(), sharding(),
 	precisions(), inputs(), quantized(), smallerModels(), tensorflows(), data(), limits(),
-	evaluations(), checkpointFiles(), trials(), pipelines(), systems(), mistakes(),
+	evaluations(), checkpointFiles(), halfWeights(), trials(), pipelines(), systems(), mistakes(),
 )
 
 func gather(groups ...[]*Remedy) []*Remedy { return slices.Concat(groups...) }
@@ -321,29 +327,6 @@ func (r *Remedy) Applies(job Job) string {
 	return ""
 }
 
-// TitleFor is the title in the words of the job's framework, with the number of pieces where that
-// is known.
-func (r *Remedy) TitleFor(job Job) string {
-	if r.ID == MicroBatch && job.Inference {
-		return "take fewer samples or requests at once"
-	}
-	if r.ID == MicroBatch && job.Pieces > 1 {
-		pieces := job.Pieces
-		if job.Trainer != Plain && job.Batch > 0 {
-			pieces = equalPieces(job.Batch, pieces) // trainers take whole batches only
-		}
-		return fmt.Sprintf("split the batch into %d micro-batches and accumulate their gradients",
-			pieces)
-	}
-	if r.ID == RaiseLimit && (job.Where == event.WhereCgroup || job.Where == event.WhereHost) {
-		return "raise the job's limit on host memory"
-	}
-	if title := r.titles[job.Framework]; title != "" {
-		return title
-	}
-	return r.Title
-}
-
 // HowTo says what the user types, in the terms of their framework and trainer.
 func (r *Remedy) HowTo(job Job) How {
 	if job.Setup == nil && job.Batch > 0 {
@@ -363,7 +346,8 @@ func (r *Remedy) HowTo(job Job) How {
 		how = r.fromTables(job)
 	}
 	// --fit reaches into PyTorch and TensorFlow only
-	if how.Fit == "" && len(r.Levels) > 0 && job.Framework != JAX {
+	if how.Fit == "" && len(r.Levels) > 0 && job.Framework != JAX && (job.accumulates() ||
+		slices.Contains(r.Levels, LevelEnv)) {
 		flags := []string{"--fit", "--remedy", string(r.ID)}
 		if r.Consent != "" {
 			flags = append(flags, "--allow", r.Consent)
@@ -372,6 +356,10 @@ func (r *Remedy) HowTo(job Job) How {
 		if r.ID == MicroBatch {
 			how.Fit += "   # no edit; a third slower where the forward pass runs twice"
 		}
+	}
+	if job.Facts != nil && !job.Facts[Networks] && (strings.Contains(how.Code, "torch.") ||
+		strings.Contains(how.Code, "torch import")) {
+		how.Code = "" // nothing shows that the program could use it
 	}
 	return how
 }

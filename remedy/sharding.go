@@ -74,15 +74,12 @@ func sharding() []*Remedy {
 		Title:       "spread the layers over the cards by what they really need",
 		Why:         "an automatic map counts only weights, so the card that also gets the logits runs out",
 		Equivalence: Exact,
-		Walls:       anywhere,
+		Walls:       onDevice,
 		Frameworks:  torch,
 		Levels:      []Level{LevelProcess},
 		Unvalidated: oneCard,
 		slowdown:    constant(1.3), // cards work one after the other
-		args:        map[Trainer]string{VLLM: "--tensor-parallel-size 2"},
-		code: map[Framework]string{PyTorch: lines("# memroom plan CONFIG --devices 2x24GiB --json  "+
-			"prints the map",
-			"model = AutoModelForCausalLM.from_pretrained(name, device_map=json.load(open('map.json')))")},
+		how:         howDeviceMap,
 	}}
 }
 
@@ -91,4 +88,20 @@ func needsRanks(job Job) string {
 		return "there is one rank only"
 	}
 	return ""
+}
+
+// howDeviceMap has the flag of the server where one runs.
+func howDeviceMap(job Job, _ Setup) How {
+	switch {
+	case job.Program == "tgi":
+		return How{Args: "--num-shard 2"}
+	case job.Program == "sglang":
+		return How{Args: "--tp 2"}
+	case job.Trainer == VLLM || job.Program == "vllm":
+		return How{Args: "--tensor-parallel-size 2"}
+	case job.Program != "":
+		return How{}
+	}
+	return How{Code: lines("# memroom plan CONFIG --devices 2x24GiB --json  prints the map",
+		"model = AutoModelForCausalLM.from_pretrained(name, device_map=json.load(open('map.json')))")}
 }

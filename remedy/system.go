@@ -15,11 +15,25 @@ func systems() []*Remedy {
 			"promise even for memory on the card",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU},
+		how: func(job Job, _ Setup) How {
+			how := How{Args: "System > Advanced system settings > Performance > Advanced > Virtual memory: " +
+				"page file of 1.5 times the RAM or more, then restart"}
+			if job.Facts == nil || job.Facts[Loader] {
+				how.Code = "DataLoader(dataset, num_workers=0)   # every worker loads the CUDA libraries and " +
+					"counts against the limit"
+			}
+			return how
+		},
+	}, {
+		ID:          RightDevice,
+		Title:       "run it on the discrete card",
+		Why:         "an integrated GPU has only the small share of host memory that the firmware gives it",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
 		how: func(Job, Setup) How {
-			return How{Args: "System > Advanced system settings > Performance > Advanced > Virtual memory: " +
-				"page file of 1.5 times the RAM or more, then restart",
-				Code: "DataLoader(dataset, num_workers=0)   # every worker loads the CUDA libraries and counts " +
-					"against the limit"}
+			return How{Env: "HIP_VISIBLE_DEVICES=N   # CUDA_VISIBLE_DEVICES=N on NVIDIA; N: the card that has " +
+				"more memory",
+				Args: "or give the integrated one more in the firmware (UMA frame buffer), or decode on the CPU"}
 		},
 	}, {
 		ID:    WSLMemory,
@@ -62,9 +76,11 @@ func systems() []*Remedy {
 		Why: "the server refuses to start where its share is not free, or leaves too little for " +
 			"the cache of keys and values",
 		Equivalence: Exact,
-		Walls:       []event.Where{event.WhereGPU},
-		Frameworks:  torch,
+		Walls:       []event.Where{event.WhereGPU, event.WhereHost, event.WhereCgroup},
 		how: func(job Job, _ Setup) How {
+			if flags, ok := serverFlags[job.Program]; ok {
+				return How{Args: flags}
+			}
 			share, length := "0.95", "YOUR_LIMIT"
 			if job.Share > 0 {
 				share = fmt.Sprintf("%.2f", job.Share)
@@ -79,13 +95,30 @@ func systems() []*Remedy {
 	}}
 }
 
+// serverFlags are what servers other than vLLM call their share of the card and their context.
+var serverFlags = map[string]string{
+	"sglang": "--mem-fraction-static N   # more where the cache finds no room at the start, less where a " +
+		"request runs out; --context-length and --max-running-requests bound the cache",
+	"tgi": "--max-total-tokens YOUR_LIMIT --max-batch-prefill-tokens YOUR_LIMIT   # --cuda-memory-fraction " +
+		"0.9 leaves room beside it; --num-shard N spreads it over cards",
+	"llama.cpp": "-ngl N   # fewer layers on the card; -c 4096 is a shorter context, -ub 256 a smaller " +
+		"batch of the prompt",
+	"ollama": "num_ctx 4096, num_gpu N   # a shorter context, fewer layers on the card; " +
+		"OLLAMA_NUM_PARALLEL=1 keeps one cache",
+	"triton": "instance_group [{count: 1}], max_batch_size   # in config.pbtxt: fewer copies of the model, " +
+		"smaller batches; --cuda-memory-pool-byte-size for its own pool",
+	"tensorrt-llm": "kv_cache_free_gpu_memory_fraction=0.8   # max_batch_size and max_num_tokens when the " +
+		"engine is built",
+	"lmdeploy": "--cache-max-entry-count 0.4 --session-len YOUR_LIMIT",
+}
+
 // mistakes: sizes that nobody meant.
 func mistakes() []*Remedy {
 	return []*Remedy{{
 		ID:    CheckShapes,
 		Title: "print and check the shapes at that line",
 		Why: "such a size comes from a wrong shape, an index used as a size, broadcasting or all " +
-			"pairs at once (cdist), not from a batch",
+			"pairs at once (cdist)",
 		Equivalence: Exact,
 		Walls:       append([]event.Where{event.WhereShm}, anywhere...),
 		how: func(job Job, _ Setup) How {

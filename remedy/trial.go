@@ -6,6 +6,14 @@ import (
 	"memroom/event"
 )
 
+// study adds what a study of Optuna has for it.
+func (job Job) study() string {
+	if job.Facts != nil && !job.Facts[Optuna] {
+		return ""
+	}
+	return "; study.optimize(..., gc_after_trial=True)"
+}
+
 // trials: many models after or beside each other.
 func trials() []*Remedy {
 	needsRay := func(job Job) string {
@@ -31,8 +39,7 @@ func trials() []*Remedy {
 			return How{Code: lines("with concurrent.futures.ProcessPoolExecutor(1, max_tasks_per_child=1) as "+
 				"pool:",
 				"    score = pool.submit(train_one, params).result()   # each trial in a new process",
-				"del model, trainer; gc.collect(); torch.cuda.empty_cache()   # or, weaker, in the same one; "+
-					"study.optimize(..., gc_after_trial=True)")}
+				job.letGo("model, trainer")+"   # or, weaker, in the same one"+job.study())}
 		},
 	}, {
 		ID:    NotebookState,
@@ -42,10 +49,11 @@ func trials() []*Remedy {
 		Equivalence: Exact,
 		Walls:       onDevice,
 		Frameworks:  torch,
-		code: map[Framework]string{PyTorch: lines("memroom.free()   # after `import memroom`; or by hand:",
-			"import sys, gc; sys.last_traceback = sys.last_value = "+
-				"sys.last_exc = None",
-			"%reset -f out", "del model, optimizer; gc.collect(); torch.cuda.empty_cache()")},
+		how: func(job Job, _ Setup) How {
+			return How{Code: lines("memroom.free()   # after `import memroom`; or by hand:",
+				"import sys, gc; sys.last_traceback = sys.last_value = sys.last_exc = None",
+				"%reset -f out", job.letGo("model"))}
+		},
 	}, {
 		ID:    ReleaseModels,
 		Title: "keep scores and files of earlier models, not the models",
@@ -62,10 +70,9 @@ func trials() []*Remedy {
 				"del model, history; tf.keras.backend.clear_session(); gc.collect()"),
 		},
 	}, {
-		ID:    ClearSession,
-		Title: "clear Keras' session before each new model",
-		Why: "models built in a loop stay in one global graph with their weights and optimizer " +
-			"state",
+		ID:          ClearSession,
+		Title:       "clear Keras' session before each new model",
+		Why:         "models built in a loop stay in one global graph, with all their weights",
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Frameworks:  []Framework{TensorFlow},
@@ -119,6 +126,10 @@ func trials() []*Remedy {
 		Walls:       []event.Where{event.WhereShm, event.WhereHost, event.WhereCgroup},
 		needs:       needsRay,
 		how: func(job Job, _ Setup) How {
+			if job.Asked > job.Limit && job.Limit > 0 {
+				return How{Code: "refs = [ray.put(part) for part in np.array_split(data, 64)]   # pieces, not one " +
+					"object"}
+			}
 			size := "32 * 1024**3"
 			if job.Asked > 0 {
 				size = fmt.Sprintf("%d * 1024**3", int64(2*job.Asked/event.GiB)+1)

@@ -35,6 +35,7 @@ type Crash struct {
 	Allocated  *event.Bytes // in use: by live blocks, by the killed process, or on the node
 	Idle       *event.Bytes // held by the allocator's pool and not in use
 	Free       *event.Bytes // free on the device
+	Alike      int          // processes of the victim's name that hold about as much as it
 	InProcess  *event.Bytes // this process in all, as the driver sees it
 	Private    *event.Bytes // in private pools, such as those of CUDA graphs
 	Elsewhere  *event.Bytes // Apple's GPU: held by the process outside of PyTorch's pool
@@ -222,7 +223,7 @@ func (l *logReader) keep(s *ending, c *Crash, p *passage, offset int64) {
 		if number := trialNumber(text); number != "" {
 			c.Signs.put(SignTrialNo, number)
 		}
-		if reached := p.epochs(); reached != "" {
+		if reached := p.epochs(); reached != "" && (c.Steps > 0 || reached != "epoch 1") {
 			c.Signs.put(SignEpochs, reached)
 		}
 		if file := dataLoad(text); file != "" {

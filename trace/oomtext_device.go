@@ -174,11 +174,14 @@ func readHeap(p *passage) *Crash {
 // shortage matches programs of all kinds that say it in their own words next to a word for the
 // device.
 var (
-	shortage  = later(`(?i)\b(cuda|gpu|vram|hip|rocm|device memory|cudaMalloc|vulkan|opencl|nvidia|hbm|tpu)\b[^.]{0,80}?out of memory|out of memory[^.]{0,60}?\b(cuda|gpu|vram|device|hbm|tpu)\b|cudaMalloc failed|thrust::|parallel_for failed|device_helpers|cudaSuccess \(2 vs|cuMemCreate|cuMemAlloc`)
+	shortage  = later(`(?i)\b(cuda|gpu|vram|hip|rocm|device memory|cudaMalloc|vulkan|opencl|nvidia|hbm|tpu)\b[^.]{0,80}?out of memory|out of memory[^.]{0,60}?\b(cuda|gpu|vram|device|hbm|tpu)\b|cudaMalloc\w* fail|(?:cuda|hip)(?:Malloc|HostAlloc|HostRegister)\w*\(.{0,300}?out of memory|thrust::|parallel_for failed|device_helpers|cudaSuccess \(2 vs|cuMemCreate|cuMemAlloc`)
 	askedSome = pattern(`(?:tried|trying|failed|unable|attempt(?:ed|ing)?|requested|could not) (?:to )?allocat(?:e|ing|ion of)? (?:a buffer of )?{size}`)
 	shareOnly = later(`(?i)not (?:an? )?(?:cuda |gpu |host )?(?:out of memory|oom)|no out of memory|without (?:running )?out of memory|never (?:ran|run) out of memory|avoid(?:s|ing)? (?:\w+ )?out of memory`)
 	aboutCode = later(`\bassert(?:\w+\(| (?:not |\w+\(|\w[\w.\[\]]* (?:==|!=|in|is) |["'(]))|def test|re\.compile|\braises?\(|\breturn (?:["'(]|[a-z_.]+\(|False|True|None)|\bin (?:str\(|text\b|msg\b|message\b|e\.args)|\bstartswith\(|\be?grep\b|\bcase CU|\braise \w+\(`)
 )
+
+// lockedHost are calls that lock host memory: CUDA reports their failure as its own.
+var lockedHost = later(`cudaMallocHost|cudaHostAlloc|cudaHostRegister|hipHostMalloc`)
 
 // thrust is the library of GPU algorithms that XGBoost, cuML and others build on.
 var thrust = later(`what\(\): |thrust::`)
@@ -201,6 +204,9 @@ func readDeviceGeneric(p *passage) *Crash {
 		Framework: "other", Requested: sizeIn(askedSome, cut(t, 400))}
 	if c.Sure <= 0.6 && supposed.MatchString(line) {
 		return nil
+	}
+	if lockedHost.MatchString(cut(t, 400)) {
+		c.Where = event.WhereHost
 	}
 	if foreignIn(cut(t, 600)) == "" {
 		c.Framework = "" // settled by what else the log shows
@@ -253,6 +259,9 @@ var (
 	freeOther  = pattern(`free memory size\[{size}`)
 )
 
+// onTheHost is TensorFlow's word for host memory that it locks for the card.
+var onTheHost = pattern(`failed to alloc(?:ate)? {size} on host`)
+
 func readDeviceCode(p *passage) *Crash {
 	t := p.text()
 	if driverRefused.MatchString(t) || strings.Contains(t, "case ") ||
@@ -262,8 +271,9 @@ func readDeviceCode(p *passage) *Crash {
 	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereGPU,
 		Requested: firstSize(sizeIn(askedSome, cut(t, 400)), sizeIn(askedOther, cut(t, 600))),
 		Free:      sizeIn(freeOther, cut(t, 400))}
-	if strings.Contains(t, "OUT_OF_HOST_MEMORY") {
+	if strings.Contains(t, "OUT_OF_HOST_MEMORY") || onTheHost.MatchString(p.line()) {
 		c.Where = event.WhereHost
+		c.Requested = firstSize(c.Requested, sizeIn(onTheHost, p.line()))
 	}
 	if strings.Contains(t, "tensorflow") || strings.Contains(t, "StreamExecutor") {
 		c.Framework = "tensorflow"

@@ -13,7 +13,7 @@ var figureWords = []entry{
 	{words: []string{"mem:   "}, hint: hintMachine},
 	{words: []string{"maxrss"}, hint: hintMaxRSS},
 	{words: []string{"memory.total"}, hint: hintCardTable},
-	{words: []string{"mib / "}, hint: hintCardRow},
+	{words: []string{"mib / ", "] nvidia ", "] tesla ", "] geforce ", "] quadro "}, hint: hintCardRow},
 	{words: []string{"| processes:"}, hint: hintCardProcesses},
 	{words: []string{"gib, reserved", "gib reserved"}, hint: hintOwnPool},
 	{words: []string{"object_store_memory", "object store memory", "plasma store", "capacity: "},
@@ -31,7 +31,10 @@ type sizesSeen struct {
 }
 
 // cardRow is what nvidia-smi says of a card.
-type cardRow struct{ used, total event.Bytes }
+type cardRow struct {
+	used, total event.Bytes
+	at          int64 // its place in the log
+}
 
 // holderRow is a process that nvidia-smi lists.
 type holderRow struct {
@@ -43,7 +46,8 @@ type holderRow struct {
 // Bounds of what is kept of tables.
 const maxTableRows = 64
 
-var usedOfTotal = later(`(\d+)MiB ?/ {0,4}(\d+)MiB`)
+// usedOfTotal is a row of nvidia-smi or gpustat.
+var usedOfTotal = later(`(\d+)(?:MiB)? ?/ {0,4}(\d+) ?(?:MiB|MB)`)
 
 // hintCardRow reads the memory column of nvidia-smi. Slices of a card have rows of their own.
 func hintCardRow(h *hintCollector, p *passage) {
@@ -53,7 +57,7 @@ func hintCardRow(h *hintCollector, p *passage) {
 	}
 	used, total := parseSize(m[1], "MiB"), parseSize(m[2], "MiB")
 	if used != nil && total != nil && *used <= *total {
-		h.beside.rows = append(h.beside.rows, cardRow{*used, *total})
+		h.beside.rows = append(h.beside.rows, cardRow{*used, *total, p.window.offset(p.at)})
 	}
 }
 
@@ -111,6 +115,9 @@ func (f sizesSeen) fromTables(c *Crash) {
 	if fullest.total > 0 {
 		free := fullest.total - fullest.used
 		c.Capacity, c.Allocated, c.Free = &fullest.total, &fullest.used, &free
+		if fullest.at < c.offset {
+			c.Signs.put(SignTaken, fullest.used.String())
+		}
 		for _, holder := range f.holders {
 			if holder.at > c.offset && 2*holder.Bytes > fullest.total {
 				c.Neighbours = append(c.Neighbours, holder.Holder)

@@ -16,6 +16,10 @@ var ownFigure = later(`(?i)\b((?:gpu|cuda|host|cpu|max|peak|process|used|current
 	`\b(?: is| was| (?:after|at|in) \w+ #?\d+)?["']?\s{0,3}[=:(]?\s{0,3}~?(\d+(?:\.\d+)?)\s?` +
 	`(GiB|GB|G|MiB|MB|M|%)?(?:\b|$)`)
 
+// ownCurrent is the same behind a longer name: "Memory info of GPU 0: current: 0.18, peak: 2.55".
+var ownCurrent = later(`(?i)\b(mem(?:ory)?\b[^\n|,=]{0,60}?\b(?:current|used|in use|allocated))\s?[:=]\s?(\d+(?:\.\d+)?)` +
+	`\s?(GiB|GB|G|MiB|MB|M|%)?(?:\b|$)`)
+
 // Bounds of a rise that is told as growth: so many figures under one name, the last so many times
 // the first, and nearly none below the one before. The last third must still rise, because every
 // run climbs at its beginning.
@@ -41,6 +45,17 @@ func (p *passage) growth(killed *event.Bytes) string {
 			}
 			units[name] = unit
 			series[name] = append(series[name], value)
+		}
+		if m := ownCurrent.FindStringSubmatch(cut(line, 400)); m != nil {
+			name := strings.ToLower(m[1])
+			value, unit, ok := figure(m[2], m[3])
+			if m[3] == "" {
+				value, unit = value/float64(event.MiB), "plain" // of what, only its author knows
+			}
+			if ok && (units[name] == "" || units[name] == unit) {
+				units[name] = unit
+				series[name] = append(series[name], value)
+			}
 		}
 	}
 	if values := series["rss"]; killed != nil && len(values) > 1 && units["rss"] == "bytes" {
@@ -81,8 +96,11 @@ func figure(number, unit string) (float64, string, bool) {
 }
 
 func written(value float64, unit string) string {
-	if unit == "%" {
+	switch unit {
+	case "%":
 		return fmt.Sprintf("%.0f %%", value)
+	case "plain":
+		return fmt.Sprintf("%.2f", value)
 	}
 	return event.Bytes(value).String()
 }

@@ -93,7 +93,8 @@ var hintWords = []entry{
 		hint: setting("attention")},
 	{words: []string{"torch.__version__", "torch version", "torch==", "torch=="}, hint: hintTorch},
 	{words: []string{"loading checkpoint shards", "loading model", "load_tensors:",
-		"loading checkpoint from", "from_pretrained", "loading weights", "loading safetensors"},
+		"loading checkpoint from", "from_pretrained", "from_preset",
+		"loading weights", "loading safetensors"},
 		follow: phase("load")},
 	{words: []string{"load_state_dict"}, follow: func(h *hintCollector, p *passage) {
 		if p.at == 0 || p.window.buf[p.at-1] != 'f' { // else offload_state_dict
@@ -130,7 +131,8 @@ var hintWords = []entry{
 		"load all data", "read_csv", "np.load(", "from_tensor_slices", "pickle.load"},
 		hint: says("host_data")},
 	{words: []string{"chunks of size"}, hint: hintChunk},
-	{words: []string{"{'loss'", "running training", "train_loss", "epoch 1", "epoch: 1", "epoch [1",
+	{words: []string{"{'loss'", "running training", "train_loss", "epoch 1", "epoch: 1", "epoch [",
+		"epoch: [",
 		"training_step"}, follow: phase("train")},
 	{words: []string{"global_step"}, follow: func(h *hintCollector, p *passage) {
 		if p.at == 0 || p.window.buf[p.at-1] != '/' { // else a folder of a checkpoint

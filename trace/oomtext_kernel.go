@@ -79,7 +79,30 @@ func readKernelKill(p *passage) *Crash {
 	if rss != nil {
 		c.Allocated = parseSize(rss[1], rss[2])
 	}
+	c.Alike = alike(p.above(200), c.Process)
 	return c
+}
+
+// taskRow is a process in the kernel's table: its resident pages and its name.
+var taskRow = later(`\[ *\d+\] +\d+ +\d+ +\d+ +(\d+) .* (\S+)$`)
+
+// alike counts the processes of the victim's name that hold about as much as the largest of them.
+func alike(lines []string, name string) int {
+	var pages []int
+	largest := 0
+	for _, line := range lines {
+		if m := taskRow.FindStringSubmatch(strings.TrimSpace(line)); m != nil && m[2] == name {
+			n, _ := strconv.Atoi(m[1])
+			pages, largest = append(pages, n), max(largest, n)
+		}
+	}
+	count := 0
+	for _, n := range pages {
+		if 2*n > largest {
+			count++
+		}
+	}
+	return count
 }
 
 var pythonProcess = later(`^(?:python|pt_main_thread|pt_data_worker|ipython|jupyter|ray::)`)

@@ -165,6 +165,9 @@ func readErrno(p *passage) *Crash {
 		return &Crash{Class: Other, Sure: 0.9, Where: event.WhereUnknown, Framework: "other",
 			What: why}
 	}
+	if strings.Contains(line, "--mem-fraction-static") {
+		return nil // an inference engine's share of a card
+	}
 	if p.word == "not enough memory" && !errorMark.MatchString(line) {
 		return nil
 	}

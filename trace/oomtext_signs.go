@@ -59,6 +59,21 @@ const (
 	SignNNUNet     = "nnunet"      // workers of batchgenerators, as nnU-Net has them
 	SignImages     = "images"      // a program that generates images
 	SignTFInJAX    = "tf_in_jax"   // TensorFlow in the same process as JAX
+	SignText       = "text"        // tokens, prompts, language models
+	SignPictures   = "pictures"    // images, clips or volumes are the input
+	SignPretrained = "pretrained"  // a library of pretrained models
+	SignLoader     = "loader"      // a DataLoader of PyTorch
+	SignCards      = "cards"       // several cards
+	SignHooks      = "hooks"       // hooks are registered
+	SignSGD        = "sgd"         // plain SGD
+	SignDetection  = "detection"   // MMDetection and its kin
+	SignMetrics    = "metrics"     // metric objects
+	SignProgram    = "program"     // a server or generator; the value is its name
+	SignStudy      = "study"       // trials of Optuna
+	SignLearning   = "learning"    // a model is trained, in words that nothing else uses
+	SignTaken      = "taken"       // a table above the end shows a full card; what was taken
+	SignEvalLoop   = "eval_loop"   // TensorFlow's own word for a loop of evaluation or prediction
+	SignInfers     = "infers"      // inference, prediction or generation, in words
 	SignTrees      = "trees"       // boosted trees and tables on the card: XGBoost, LightGBM, RAPIDS
 )
 
@@ -82,7 +97,7 @@ var signsNear = []sign{
 	{SignEvaluating, later(`(?i)\beval(?:uation)? (?:process|loop|step|phase)|` +
 		`(?:during|in|at|while) (?:the )?(?:evaluat\w+|validat\w+|testing)\b|` +
 		`evaluating\b|\bevaluation:|validation:|\bvalidating\b|validation dataloader|` +
-		`running evaluation|running prediction|compute_metrics|sanity check`)},
+		`running evaluation|running prediction|(?:prediction|evaluation)_loop|compute_metrics|sanity check`)},
 	{SignEvalToHost, later(`(?i)eval_accu\w+_steps["'` + "`" + `]?(?:\s*[=: ]\s*["']?[1-9]| to a )`)},
 	{SignZeRO3, later(`(?i)zero[-_ ]?(?:stage[-_ ]?)?3|\bz3\b|_z3_|stage[-_ ]?3|"stage": ?3|full_shard|` +
 		`\bfsdp\b|FullyShardedDataParallel`)},
@@ -113,8 +128,8 @@ var signsNear = []sign{
 	{SignEvalBar, later(`(?i)\b(?:valid|val|eval|dev|inference)\b[)\]:]*\s*:?\s*\d{1,3}%[^\n]{0,200}?\b` +
 		`(\d+)/\d+ \[`)},
 	{SignEvalSaid, later(`(?i)\b(?:in|during|at|when|while|on|only) (?:the |my |an? )?(?:\w+ ){0,2}` +
-		`(?:evaluation|eval|validation|validating|evaluating|inference|testing|test)` +
-		`(?: phase| stage| step| loop| process| epoch| part)?\b|` +
+		`(?:(?:evaluation|eval|validation|validating|evaluating|inference|testing)` +
+		`(?: phase| stage| step| loop| process| epoch| part)?|test (?:phase|stage|step|loop|time|set|epoch))\b|` +
 		`(?:evaluation|eval|validation|evaluating|validating)(?: phase| stage| step| loop)? ` +
 		`(?:starts|begins|crashes|fails|runs out|goes oom)`)},
 	{SignPredicts, later(`(?i)\bpredict(?:ion|ions|ing)?\b[^.\n]{0,40}\b(?:in|inside|within) (?:a |the )?` +
@@ -137,7 +152,8 @@ var signsNear = []sign{
 	{SignEngine, later(`(?:(?:gpu_memory_utilization|mem[-_]fraction[-_]static)["']?` +
 		`\s?[=:(]?\s?\(?|Available KV cache memory: )(0?\.\d+|1\.0|[\d.]+ GiB)`)},
 	{SignCapturing, later(`(?i)captur\w+ (?:the )?(?:cuda ?graphs?|cudagraphs?|model)|graph captur\w+`)},
-	{SignServing, later(`(?i)\bvllm\b|\bsglang\b|text-generation-inference|api_server|EngineCore|` +
+	{SignServing, later(`(?i)\bvllm\b|\bsglang\b|text[-_]generation[-_](?:inference|launcher|router|server|client)\b|` +
+		`tritonserver|triton[-_ ]inference|llama-server|\bollama\b|lmdeploy|tensorrt_llm|uvicorn|fastapi|api_server|EngineCore|` +
 		`\bLLM\(model|\b(?:run_)?(?:inference|infer|demo|serve|server|webui|gradio_app)\.py|fooocus|` +
 		`\bgradio\b|whisper\.transcribe|pipe\(prompt`)},
 	{SignTraining, later(`(?i)\btrain(?:ing|er|s|ed|_\w+)?\b|fine-?tun|\bepochs?\b|\bloss\b|optimizer|` +
@@ -148,9 +164,45 @@ var signsNear = []sign{
 	{SignDatasets, later(`datasets[/\\](?:arrow_dataset|utils|builder)|died during map|` +
 		`\(num_proc=\d+\)|dataset_num_proc|\.map\([^)\n]{0,120}num_proc`)},
 	{SignImages, later(`(?i)ComfyUI|\bcomfy[/\\]|stable-diffusion-webui|webui[-_]forge|InvokeAI|` +
-		`KSampler|VAEDecode|diffusers[/\\]pipelines|decode_first_stage`)},
+		`KSampler|VAEDecode|diffusers[/\\]pipelines|decode_first_stage|num_inference_steps|guidance_scale|` +
+		`text2video|img2img|txt2img|image2video|num_frames=`)},
 	{SignNNUNet, later(`(?i)nnu-?net|batchgenerators`)},
 	{SignTrees, later(`(?i)\bxgboost|\blightgbm|\bcatboost|gpu_hist|\bcudf\b|\bcuml\b|rmm::|device_helpers\.cuh`)},
+	{SignText, later(`(?i)\btokens?\b|tokeniz|\b(?:llama|qwen|mistral|mixtral|gpt|bert|roberta|falcon|gemma|` +
+		`deepseek|chatglm|bloom|opt|phi|t5|whisper|vicuna|baichuan|internlm|yi)[-_\d]|\b(?:llm|prompts?|vocab\w*|` +
+		`causal ?lm|lm_head|seq2seq|chatbot|max_(?:seq|model)_len\w*|seq_?len\w*|max_length|context (?:length|size|` +
+		`window)|kv cache|language model)\b|causallm|modeling_(?:llama|qwen|gpt|bert|mistral|gemma|opt|t5)|\bn_ctx\b`)},
+	{SignPictures, later(`(?i)\b(?:images?|imgs?|pictures?|pixels?|videos?|clips?|jpe?g|png|resolution|` +
+		`conv[23]d|resnet\w*|unet\w*|vgg\w*|yolo\w*|detector|segment\w*|vae|vit|diffusion|cv2|opencv|torchvision|` +
+		`resiz\w*|mmdet\w*|mmseg\w*|nnunet\w*|imagenet|coco|latents?|faces?|volumes?|patches|voxels?|imgsz|img_size|` +
+		`image_size|gan|stylegan\w*|frames per|lidar|point ?clouds?)\b|conv2d|resize(?:bilinear|nearest|bicubic)|/vision/|diffusers|comfy|pixel_values`)},
+	{SignPretrained, later(`(?i)from_pretrained|site-packages[/\\](?:transformers|diffusers|accelerate|peft)[/\\]|` +
+		`\bAutoModel|transformers[/\\]model|import transformers|huggingface|diffusers[/\\]|\bpeft\b|` +
+		`load_in_[48]bit|loading checkpoint shards|device_map`)},
+	{SignLoader, later(`DataLoader|dataloader\.py|(?i:num[_-]workers)|_utils[/\\](?:worker|collate|fetch|` +
+		`pin_memory)\.py|prefetch_factor|pin_memory`)},
+	{SignCards, later(`(?i)\bGPU [1-9]\d?\b|\bcuda:[1-9]|device_ids|DataParallel|` +
+		`CUDA_VISIBLE_DEVICES=["']?\d+,\d|\b(?:[2-9]|1\d|two|four|eight|multi)[ -]?(?:x ?)?(?:\w+ )?` +
+		`(?:gpus|cards)\b|tensor[-_]parallel(?:[-_]size)?[= ]+[2-9]|nproc[_-]per[_-]node[= ][2-9]|` +
+		`--num_gpus[= ][2-9]|multi_gpu|\[rank[1-9]`)},
+	{SignHooks, later(`(?i)register_(?:full_)?(?:forward|backward)\w*hook|forward hooks?\b`)},
+	{SignSGD, later(`(?i)optim(?:izer)?[\w.]*["' =:(]+["']?sgd|optim\.SGD`)},
+	{SignDetection, later(`(?i)\bmmdet|mmcv|mmengine|mmseg|max_iou_assigner`)},
+	{SignMetrics, later(`(?i)torchmetrics|ignite[/\\.]metrics|dim_zero_cat|\bAUROC|MeanAveragePrecision`)},
+	{SignProgram, later(`(?i)\b(vllm|sglang|text[-_]generation[-_](?:inference|server|launcher|router|client)|llama\.cpp|` +
+		`llama_(?:init|model|new|kv|context|decode)|llm_load|ggml|ollama|tritonserver|triton[-_ ]inference|` +
+		`comfyui|stable-diffusion-webui|webui|invokeai|fooocus|tensorrt[-_]llm|lmdeploy|koboldcpp|` +
+		`localai|exllama\w*|a1111|whisper\.cpp)`)},
+	{SignStudy, later(`(?i)\boptuna\b|study\.optimize`)},
+	{SignLearning, later(`(?i)\.backward\(|\bbackward\b|optimizer\.step|\btrain(?:ing|er)?[ _]?(?:loop|step|epoch|` +
+		`loader|batch|loss|args|data|steps|model)|\btrain(?:ing|er)?\.py|[\w/]*train\w*\.(?:py|sh|ya?ml)\b|fine-?tun(?:e|ing)\b|` +
+		`\bepochs?\b ?[=:#\[(]? ?\d|\bloss["']?\s?[=:]\s?\d|lr["']?\s?[=:]\s?\d|learn(?:ing)?[ _]rate|gradient[ _-](?:accum|checkpoint)|` +
+		`training_step|trainer\.(?:train|fit)|\.fit\(|gradient_accumulation|\bwhile training|during training|` +
+		`(?:start|begin|run)\w* (?:the )?(?:pre-?)?training|train(?:ing)? (?:a|my|the|on|with|from)\b`)},
+	{SignEvalLoop, later(`(?i)(?:recorded from|error in|in) (prediction_loop|evaluation_loop)`)},
+	{SignInfers, later(`(?i)\binferenc\w*|\binfer(?:s|ring)?\b|[\w/]*(?:infer|predict|demo|generate|serve|sample|chat|` +
+		`transcribe|detect|inpaint|upscale|synthes|convert|extract|encode|test)\w*\.py\b|\bgenerat(?:e|es|ing|ion)\b|` +
+		`\bserv(?:e|er|ing)\b|\bprompt|\bchat|transcri(?:be|pt)|upscal|synthesi|\bdecoding\b|\bpredict(?:s|ing|ion|ions)?\b`)},
 	{SignSmallPool, later(`(?:Created (?:TensorFlow )?device[^\n]{0,120} with |freeMemory: ?)` +
 		`(\d{1,3}(?:\.\d+)? ?Mi?B)\b`)},
 	{SignTFInJAX, later(`tensorflow/(?:core|python|stream_executor)|import tensorflow|\btfds\b`)},
@@ -180,10 +232,15 @@ var notOffloaded = later(`(?i)[\w.-]*(?:no|without|wo|non)[_-]?offload[\w.-]*|` 
 	`offload_\w+["']?\s?[=:]\s?["']?(?:none|false|null)\b|` +
 	`offload_\w+["']?\s?[=:]\s?\{\s?["']device["']\s?:\s?["']none["']`)
 
+// otherImages are images that nobody looks at, and a message's own words about memory.
+var otherImages = later(`(?i)(?:docker|container|base|oci|disk|ami|pull\w*|push\w*) images?\b|\bimage: |` +
+	`memory patches|to avoid fragmentation|memory segment\w*|segmentation fault|expandable_segments?`)
+
 func (s *Signs) add(text string) {
 	if notOffloaded.MatchString(text) {
 		text = notOffloaded.ReplaceAllString(text, " ")
 	}
+	text = otherImages.ReplaceAllString(text, " ")
 	for _, n := range signsNear {
 		if m := n.is.FindStringSubmatch(text); m != nil {
 			if *s == nil {

@@ -138,10 +138,21 @@ func readTFBackpedal(p *passage) *Crash {
 
 var cublasFull = pattern(`ALLOC_FAILED|out of memory|OUT_OF_MEMORY|NOT_INITIALIZED|Dst tensor|INTERNAL_ERROR|launch failed`)
 
+// cardFigures is what XLA prints of a card where a library does not start.
+var cardFigures = later(`Memory usage: (\d+) bytes free, (\d+) bytes total`)
+
 func readTFLibrary(p *passage) *Crash {
 	t := p.text()
 	if !cublasFull.MatchString(t) {
 		return nil
+	}
+	if m := cardFigures.FindStringSubmatch(strings.Join(p.following(4), "\n")); m != nil {
+		free, total := parseSize(m[1], "B"), parseSize(m[2], "B")
+		if free != nil && total != nil && *free > *total/4 {
+			return &Crash{Class: Other, Sure: 0.8, Where: event.WhereUnknown, Framework: "tensorflow",
+				What: "a GPU library could not start although " + free.String() + " of " + total.String() +
+					" were free: its version or that of the driver"}
+		}
 	}
 	sure := 0.6
 	if strings.Contains(t, "ALLOC_FAILED") || strings.Contains(strings.ToLower(t),

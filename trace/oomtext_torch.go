@@ -102,6 +102,9 @@ func readTorchDevice(p *passage) *Crash {
 		eitherSize(newTotal.FindStringSubmatch(t)))
 	c.Allocated = firstSize(sizeIn(oldUsed, t), sizeIn(newUsed, t), sizeIn(otherUsed, t))
 	c.Free = firstSize(sizeIn(newFree, t), sizeIn(oldFree, t))
+	if c.Free != nil && *c.Free >= noNVML {
+		c.Free = nil // a negative number, printed as if it were none
+	}
 	c.InProcess = sizeIn(thisUses, t)
 	c.Idle = firstSize(sizeIn(idle, t), minus(sizeIn(reserved, t), c.Allocated), sizeIn(cached, t))
 	for _, m := range othersUse.FindAllStringSubmatch(t, 64) {
@@ -114,6 +117,7 @@ func readTorchDevice(p *passage) *Crash {
 		n, _ := strconv.Atoi(m[1])
 		c.Card = &n
 	}
+	c.dropNonsense()
 	c.dropSelf()
 	if strings.Contains(p.line(), "Warning: ") && strings.Contains(p.line(), "Plan failed") {
 		c.Class, c.Sure, c.What = Survived, 0.95, "a warning that cuDNN took another of its plans"
@@ -134,6 +138,19 @@ func beyondMeasure(text string) *event.Bytes {
 	}
 	exa := event.Bytes(1) << 60
 	return &exa
+}
+
+// dropNonsense lets go of what is said to be allocated where that is more than the card: pools that
+// are mapped and unmapped are counted twice. A single process that is listed is then this one.
+func (c *Crash) dropNonsense() {
+	if c.Allocated == nil || c.Capacity == nil || *c.Allocated <= *c.Capacity+*c.Capacity/50 {
+		return
+	}
+	c.Allocated = nil
+	if len(c.Neighbours) == 1 && c.InProcess == nil {
+		own := c.Neighbours[0].Bytes
+		c.InProcess, c.Neighbours = &own, nil
+	}
 }
 
 // dropSelf removes this process from its neighbours: inside a container PyTorch does not know its
@@ -254,7 +271,8 @@ var rawCUDA = pattern(`\b(?:(?:CUDA|HIP) (?:driver |runtime |kernel )?(?:error|f
 // foreign are programs that print the same words without PyTorch behind them.
 var foreign = []struct{ sign, name string }{
 	{"ggml", "other"}, {"llama", "other"}, {"mxnet", "other"}, {"paddle", "other"},
-	{"darknet", "other"}, {"ctranslate", "other"},
+	{"darknet", "other"}, {"ctranslate", "other"}, {"dlib", "other"}, {"dmlc", "other"},
+	{"opencv", "other"}, {"faiss", "other"}, {"open3d", "other"}, {"colmap", "other"},
 	{"caffe", "other"}, {"cupy", "other"}, {"numba", "other"}, {"onnxruntime", "other"},
 	{"tensorrt", "other"}, {"xgboost", "other"},
 	{"rmm::", "other"}, {"kaldi", "other"}, {"gpu_device.cpp", "other"},
@@ -319,6 +337,11 @@ func readTorchWorker(p *passage) *Crash {
 		if raisedAbove(p) {
 			return nil // its own exception stands right above
 		}
+		if workerCrashed.MatchString(p.around()) {
+			c.Class, c.Sure, c.Where = Other, 0.8, event.WhereUnknown
+			c.What = "a DataLoader worker crashed (segmentation fault)"
+			return c
+		}
 		c.Where, c.Sure, c.What = event.WhereHost, 0.5,
 			"a DataLoader worker died without saying why; memory is the usual reason"
 	default:
@@ -327,6 +350,10 @@ func readTorchWorker(p *passage) *Crash {
 	}
 	return c
 }
+
+// workerCrashed are words about a worker that crashed in native code.
+var workerCrashed = later(`(?i)segmentation fault encountered in worker|signal: (?:Segmentation fault|Aborted|` +
+	`Illegal instruction|Floating point exception)`)
 
 // raisedAbove reports whether an exception that has nothing to do with memory or a lost worker
 // stands directly above.

@@ -1,0 +1,197 @@
+package diagnose
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"memroom/event"
+	"memroom/remedy"
+	"memroom/trace"
+)
+
+// works are the situations that say themselves what was under way. Of the others the log's own
+// words decide, see workOf.
+var works = map[string]remedy.Work{
+	"backward": remedy.Training, "optimizer_step": remedy.Training, "resumed": remedy.Training,
+	"models_in_loop": remedy.Training, "trials_in_process": remedy.Training,
+	"offload_host": remedy.Training, "not_sharded": remedy.Training,
+
+	"eval_outputs": remedy.Evaluating, "eval_batch": remedy.Evaluating,
+	"eval_late": remedy.Evaluating, "metric_kept": remedy.Evaluating,
+	"eval_tensor": remedy.Evaluating, "predict_loop": remedy.Evaluating,
+	"eval_results": remedy.Evaluating,
+
+	"engine_weights": remedy.Serving, "engine_compute": remedy.Serving,
+	"serving_request": remedy.Serving, "request_batch": remedy.Serving, "pickled": remedy.Saving,
+
+	"generation": remedy.Generating, "images": remedy.Generating,
+	"kv_cache": remedy.Serving, "serving_warmup": remedy.Serving, "serving_start": remedy.Serving,
+
+	"load": remedy.Loading, "load_to_card": remedy.Loading, "load_beside": remedy.Loading,
+	"dispatched": remedy.Loading, "ranks_load": remedy.Loading, "resume_host": remedy.Loading,
+	"merge":           remedy.Loading,
+	"checkpoint_save": remedy.Saving, "full_state_dict": remedy.Saving, "joining": remedy.Saving,
+
+	"workers": remedy.Preparing, "pool_workers": remedy.Preparing, "spawn_copy": remedy.Preparing,
+	"fork": remedy.Preparing, "map_writer": remedy.Preparing, "shuffle_buffer": remedy.Preparing,
+	"ranks_data": remedy.Preparing, "data_on_card": remedy.Preparing, "shm_map": remedy.Preparing,
+	"object_store": remedy.Preparing, "ray_data": remedy.Preparing,
+	"tree_data": remedy.Tables, "table_share": remedy.Tables,
+}
+
+// workOf says what the program was doing. Evidence of training is frames and words that only
+// training has; "loss" alone is none.
+func workOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) remedy.Work {
+	if work, ok := works[j.detail]; ok {
+		return work
+	}
+	_, evaluates := evaluationIn(c)
+	switch {
+	case j.cause == CauseShm:
+		return remedy.Preparing
+	case evaluates || has(c, trace.SignEvalLast):
+		return remedy.Evaluating
+	case job.Inference && serverOf(c, h) != "" && !job.Images:
+		return remedy.Serving
+	case job.Inference:
+		return remedy.Generating
+	case learns(c, h):
+		return remedy.Training
+	case seen(c, h, trace.SignInfers) && job.Framework != remedy.Python && onCard(c):
+		return remedy.Generating
+	case !onCard(c) && (slices.Contains(arrayKinds, c.Kind) || job.Foreign):
+		return remedy.Tables
+	}
+	return remedy.Undecided
+}
+
+// learning are names of functions and files that only training has.
+var learning = regexp.MustCompile(`(?i)^(?:_?backward|_engine_run_backward|training_step|fit|` +
+	`_?(?:inner_)?train(?:ing)?(?:_\w+)?|\w+_train|train\w*(?:loop|step|epoch|batch))$`)
+
+// learns reports whether a model is being trained.
+func learns(c *trace.Crash, h *trace.Hints) bool {
+	if c.Steps > 0 && !seen(c, h, trace.SignServing) || has(c, trace.SignEpochs) ||
+		h.Phase == "train" || h.Accumulate > 0 {
+		return true
+	}
+	if slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+		return learning.MatchString(f.Name) || strings.Contains(f.File, "torch/optim") ||
+			strings.Contains(strings.ToLower(base(f.File)), "train")
+	}) {
+		return true
+	}
+	return seen(c, h, trace.SignLearning) && !seen(c, h, trace.SignServing)
+}
+
+// base is the last part of a path of either kind.
+func base(path string) string {
+	return path[strings.LastIndexAny(path, `/\`)+1:]
+}
+
+// factsOf lists what the log shows of that which remedies take for granted.
+func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[remedy.Fact]bool {
+	torch := job.Framework == remedy.PyTorch
+	network := torch || job.Framework == remedy.TensorFlow || job.Framework == remedy.JAX ||
+		c.Kind == "paddle" || job.Trainer != remedy.Plain && job.Trainer != remedy.RayTune
+	text := seen(c, h, trace.SignText) || h.Seq > 0 || job.Trainer == remedy.VLLM ||
+		slices.Contains([]string{"logits", "generation", "kv_cache", "attention"}, j.detail)
+	work := job.Work
+	facts := map[remedy.Fact]bool{
+		remedy.Batches: h.Batch > 1 || work == remedy.Training || work == remedy.Evaluating ||
+			j.cause == CauseBatch || slices.Contains(h.Says, "batch"),
+		remedy.Text:     text,
+		remedy.Pictures: job.Images || seen(c, h, trace.SignPictures) || imageShape.MatchString(c.Text),
+		remedy.Ranks: max(c.Ranks, h.Ranks) > 1 || c.Rank > 0 ||
+			c.Alike > 1 || joinsRanks(c) || slices.Contains([]string{"ranks_load",
+			"ranks_on_card", "contexts", "not_sharded"}, j.detail),
+		remedy.Cards: c.Card != nil && *c.Card > 0 || seen(c, h, trace.SignCards) ||
+			max(c.Ranks, h.Ranks) > 1 || j.detail == "first_card",
+		remedy.Loader: has(c, trace.SignLoader) || seen(c, h, trace.SignWorkers) ||
+			c.Kind == "torch_worker" || c.Kind == "torch_shm" || j.detail == "workers" ||
+			torch && (j.cause == CauseShm || job.Spawned),
+		remedy.Pretrained: torch && (seen(c, h, trace.SignPretrained) || h.Trainer == "transformers" ||
+			h.Trainer == "axolotl" || h.Trainer == "vllm" || c.Kind == "dispatched") ||
+			c.Kind == "ggml" || c.Kind == "ollama",
+		remedy.Rays:      job.Trainer == remedy.RayTune || c.Framework == "ray",
+		remedy.Windows:   seen(c, h, trace.SignWindows) || c.Kind == "page_file",
+		remedy.WSL:       seen(c, h, trace.SignWSL),
+		remedy.Optuna:    has(c, trace.SignStudy),
+		remedy.Detection: has(c, trace.SignDetection),
+		remedy.Mapped:    has(c, trace.SignDatasets) || j.detail == "map_writer",
+		remedy.Hooks:     has(c, trace.SignHooks),
+		remedy.Offloaded: seen(c, h, trace.SignOffload),
+		remedy.Split: seen(c, h, trace.SignZeRO3) || j.detail == "full_state_dict" ||
+			j.detail == "joining" || h.Trainer == "deepspeed",
+		remedy.TorchSeen: torch,
+		remedy.Metrics:   has(c, trace.SignMetrics),
+		remedy.SGDSeen:   has(c, trace.SignSGD),
+		remedy.TreesSeen: has(c, trace.SignTrees) || c.Kind == "catboost",
+		remedy.Pinned:    j.detail == "pinned",
+		remedy.Networks:  network,
+		remedy.OnCard:    onCard(c) && !network && !has(c, trace.SignTrees),
+		remedy.Engine:    job.Program != "" && job.Program != "other",
+		remedy.Elsewhere: job.Framework == remedy.TensorFlow || job.Framework == remedy.JAX,
+		remedy.Flat:      flatLayer.MatchString(c.Node + c.Text),
+		remedy.IdlePool:  j.cause == CauseFragmentation || j.detail == "refused" || idleCounts(c),
+		remedy.Killed:    onHost(c) && len(c.Frames) == 0 && j.cause != CauseBatch,
+		remedy.Drawing:   job.Images,
+		remedy.Refused:   j.detail == "refused",
+		remedy.MayTrain:  network && onCard(c) && work == remedy.Undecided,
+	}
+	return facts
+}
+
+// flatLayer are layers whose weights grow with the whole input.
+var flatLayer = regexp.MustCompile(`(?i)dense|flatten|/fc\d?/|fully_connected`)
+
+// idleCounts reports whether what lies idle in the pool is half of what was asked for, no crumb.
+func idleCounts(c *trace.Crash) bool {
+	return c.Idle != nil && c.Requested != nil && c.Allocated != nil && c.Capacity != nil &&
+		2**c.Idle >= *c.Requested && float64(*c.Idle) >= crumbs*float64(*c.Capacity)
+}
+
+// joinsRanks reports whether a traceback runs where ranks meet.
+func joinsRanks(c *trace.Crash) bool {
+	return slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+		return f.Name == "barrier" || f.Name == "init_process_group" ||
+			strings.Contains(f.File, "distributed_c10d")
+	})
+}
+
+// imageShape is a tensor of four dimensions or more whose channels come last or first.
+var imageShape = regexp.MustCompile(`(?i)shape ?\[\d+,(?: ?\d+,){1,2} ?\d+, ?[134]\]|` +
+	`shape ?\[\d+, ?[134], ?\d+, ?\d+\]|(?i:conv2d|conv3d)`)
+
+// programs are the names of servers and generators as logs write them.
+var programs = []struct{ part, name string }{
+	{"vllm", "vllm"}, {"sglang", "sglang"}, {"text", "tgi"}, {"ollama", "ollama"},
+	{"llama.cpp", "llama.cpp"}, {"llama_", "llama.cpp"}, {"llm_load", "llama.cpp"},
+	{"ggml", "llama.cpp"}, {"triton", "triton"}, {"comfyui", "comfyui"}, {"webui", "webui"},
+	{"a1111", "webui"}, {"invokeai", "invokeai"}, {"tensorrt", "tensorrt-llm"},
+	{"lmdeploy", "lmdeploy"},
+}
+
+// serverOf names the server or generator whose flags count; "other" where we know none of them.
+func serverOf(c *trace.Crash, h *trace.Hints) string {
+	switch {
+	case c.Kind == "ollama":
+		return "ollama"
+	case h.Trainer == "vllm" || c.Kind == "serving_cache" && !has(c, trace.SignProgram):
+		return "vllm"
+	}
+	seen := strings.ToLower(c.Signs[trace.SignProgram])
+	if seen == "" && c.Kind == "ggml" {
+		return "llama.cpp"
+	}
+	if seen == "" {
+		return ""
+	}
+	for _, p := range programs {
+		if strings.HasPrefix(seen, p.part) || strings.HasSuffix(seen, p.part) {
+			return p.name
+		}
+	}
+	return "other"
+}

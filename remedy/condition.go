@@ -1,0 +1,227 @@
+package remedy
+
+import (
+	"slices"
+	"strings"
+)
+
+// Work is what a program was doing when memory ran out. The empty one is not known.
+type Work string
+
+// The kinds of work that remedies tell apart.
+const (
+	Training   Work = "training"
+	Evaluating Work = "evaluation"
+	Generating Work = "generation" // of text, sound or images, for one user
+	Serving    Work = "serving"    // requests of others
+	Loading    Work = "loading"    // weights come from a disk
+	Saving     Work = "saving"     // weights or results go to a disk
+	Preparing  Work = "preparing"  // data is read, mapped or handed over
+	Tables     Work = "tables"     // arrays, frames and trees: no network, no batch
+	Undecided  Work = ""
+)
+
+// Fact is a circumstance that a remedy's words take for granted. It holds only where something
+// shows it.
+type Fact string
+
+// The facts that remedies ask for.
+const (
+	Batches    Fact = "it works in batches"
+	Text       Fact = "the input is text"
+	Pictures   Fact = "the input is images, clips or volumes"
+	Ranks      Fact = "several ranks run"
+	Cards      Fact = "several cards are used"
+	Loader     Fact = "a DataLoader feeds it"
+	Pretrained Fact = "a library of pretrained models loads the weights"
+	Rays       Fact = "Ray runs it"
+	Windows    Fact = "it runs on Windows"
+	WSL        Fact = "it runs under WSL"
+	Optuna     Fact = "a study makes trials"
+	Detection  Fact = "MMDetection runs it"
+	Mapped     Fact = "map of datasets runs"
+	Hooks      Fact = "hooks are registered"
+	Offloaded  Fact = "states are offloaded to host memory"
+	Split      Fact = "weights or states are sharded"
+	TorchSeen  Fact = "PyTorch is used"
+	Metrics    Fact = "metric objects are used"
+	SGDSeen    Fact = "plain SGD is used"
+	TreesSeen  Fact = "boosted trees or frames are on the card"
+	Pinned     Fact = "batches are pinned"
+	Networks   Fact = "a network computes"
+	OnCard     Fact = "a library of another kind computes on the card"
+	Engine     Fact = "an inference engine runs, whose flags we know"
+	Elsewhere  Fact = "TensorFlow or JAX computes"
+	Flat       Fact = "a layer's weights grow with the whole input"
+	IdlePool   Fact = "much lies idle in the pool"
+	Killed     Fact = "host memory is full, and nothing shows what held it"
+	Drawing    Fact = "images or clips are generated"
+	Refused    Fact = "the driver refused although memory was free"
+	MayTrain   Fact = "nothing speaks against training" // said with an if
+)
+
+// condition is what must hold before a remedy is printed in an explanation. What is not named here
+// is not printed.
+type condition struct {
+	work  []Work // it helps this work only; Undecided: also where the work is not known
+	all   []Fact // each must be shown
+	any   []Fact // at least one must be shown
+	never []Fact // none may be shown
+}
+
+// Works of a network that computes: forward passes run.
+var (
+	trainingOnly = []Work{Training}
+	forward      = []Work{Training, Evaluating, Generating, Serving, Undecided}
+	inferring    = []Work{Evaluating, Generating, Serving, Undecided}
+	everyWork    = []Work{Training, Evaluating, Generating, Serving, Loading, Saving, Preparing, Tables,
+		Undecided}
+	outsideTables = []Work{Training, Evaluating, Generating, Serving, Loading, Saving, Preparing,
+		Undecided}
+	fewTexts = []Fact{Text}
+)
+
+// conditions has a row for every remedy. Where memory ran out and which framework runs stand in
+// Remedy itself (Walls, Frameworks); what is on already stands in Job.On.
+var conditions = map[ID]condition{
+	MicroBatch: {work: append([]Work{Preparing}, forward...), any: []Fact{Batches, Networks},
+		never: []Fact{OnCard, Killed}},
+	HalfWeights: {work: []Work{Loading}, all: []Fact{Networks},
+		any: []Fact{Pretrained, Elsewhere}},
+	RightDevice:        {work: everyWork},
+	SaveParts:          {work: []Work{Saving, Evaluating, Preparing}},
+	LessAtOnce:         {work: everyWork, all: []Fact{OnCard}},
+	MixedPrecision:     {work: trainingOnly},
+	Checkpointing:      {work: trainingOnly},
+	ActivationBudget:   {work: trainingOnly, all: []Fact{TorchSeen}},
+	ActivationOffload:  {work: trainingOnly, all: []Fact{TorchSeen}},
+	OptimizerFused:     {work: trainingOnly, never: []Fact{SGDSeen}},
+	Optimizer8Bit:      {work: trainingOnly, never: []Fact{SGDSeen}},
+	OptimizerAdafactor: {work: trainingOnly, never: []Fact{SGDSeen}},
+	OptimizerPaged:     {work: trainingOnly, never: []Fact{SGDSeen}},
+	OptimizerOffload:   {work: trainingOnly, never: []Fact{SGDSeen}},
+	SetToNone:          {work: trainingOnly, all: []Fact{TorchSeen}},
+	Quantize8Bit:       {work: append([]Work{Loading}, forward...), all: []Fact{Pretrained}},
+	Quantize4Bit:       {work: append([]Work{Loading}, forward...), all: []Fact{Pretrained}},
+	LoRA:               {work: trainingOnly, any: []Fact{Text, Pretrained}},
+	Prune:              {work: trainingOnly, all: fewTexts},
+	Distill:            {work: trainingOnly},
+	ShorterSequence: {work: append([]Work{Loading}, forward...), all: fewTexts,
+		never: []Fact{Drawing}},
+	SmallerImage:       {work: forward, all: []Fact{Pictures}},
+	Attention:          {work: forward, all: []Fact{Networks}},
+	ChunkedLoss:        {work: trainingOnly, all: fewTexts},
+	ExpandableSegments: {work: outsideTables, all: []Fact{TorchSeen, IdlePool}, never: []Fact{Windows}},
+	MaxSplitSize:       {work: outsideTables, all: []Fact{TorchSeen}},
+	Roundup:            {work: outsideTables, all: []Fact{TorchSeen}},
+	GCThreshold:        {work: outsideTables, all: []Fact{TorchSeen}},
+	NewerTorch:         {work: outsideTables, all: []Fact{TorchSeen}},
+	EmptyCache:         {work: outsideTables, all: []Fact{TorchSeen}},
+	Detach:             {work: []Work{Training, Evaluating, Undecided}, all: []Fact{Networks}},
+	NoGrad:             {work: inferring, all: []Fact{TorchSeen}},
+	RemoveHooks:        {work: forward, all: []Fact{Hooks}},
+	KeepLess:           {work: everyWork},
+	DDPBucketView:      {work: trainingOnly, all: []Fact{Ranks}},
+	FSDP:               {work: []Work{Training, Loading}, all: []Fact{Ranks}},
+	ZeRO:               {work: trainingOnly, all: []Fact{Ranks}},
+	DeviceMap:          {work: append([]Work{Loading}, forward...), all: []Fact{Pretrained}},
+	TFGrowth:           {work: outsideTables},
+	TFAllocator:        {work: outsideTables},
+	TFDataBudget:       {work: []Work{Training, Evaluating, Preparing, Undecided}},
+	DataLoaderWorkers: {work: []Work{Training, Evaluating, Preparing, Undecided},
+		any: []Fact{Loader}},
+	PinMemory: {work: []Work{Training, Evaluating, Preparing, Undecided},
+		any: []Fact{Loader, Pinned}},
+	ShmSize:        {work: everyWork},
+	ShareData:      {work: []Work{Training, Evaluating, Preparing}, all: []Fact{Loader}},
+	StreamData:     {work: []Work{Training, Evaluating, Preparing, Tables, Undecided}},
+	TreeData:       {work: []Work{Tables, Training, Undecided}, all: []Fact{TreesSeen}},
+	TrialResources: {work: everyWork, all: []Fact{Rays}},
+	RaiseLimit:     {work: everyWork},
+	FreeNeighbour:  {work: everyWork},
+	EvalOutputs:    {work: []Work{Evaluating, Saving}},
+	EvalBatch:      {work: []Work{Evaluating}},
+	GenerationCache: {work: []Work{Generating, Serving, Evaluating}, all: fewTexts,
+		never: []Fact{Drawing}},
+	AutocastCache:  {work: forward, all: []Fact{TorchSeen}},
+	LongestBatch:   {work: []Work{Training, Evaluating, Undecided}, all: []Fact{Networks}},
+	CUDAGraphSizes: {work: forward},
+	CheckShapes:    {work: everyWork},
+	OtherVersion:   {work: everyWork},
+	LoadToHost:     {work: []Work{Loading, Training, Undecided}, all: []Fact{TorchSeen}},
+	SaveSharded:    {work: []Work{Saving}, all: []Fact{TorchSeen}},
+	MergeOnHost:    {work: []Work{Loading, Saving, Undecided}},
+	LoadOnce:       {work: []Work{Loading, Training, Undecided}, any: []Fact{Ranks, Pretrained}},
+	ShardAtLoad:    {work: []Work{Loading, Training}, any: []Fact{Ranks, Split}},
+	OffloadLess:    {work: everyWork, all: []Fact{Offloaded}},
+	FreshProcess:   {work: []Work{Training, Evaluating, Loading, Preparing, Tables, Undecided}},
+	ReleaseModels:  {work: []Work{Training, Evaluating, Undecided}, all: []Fact{Networks}},
+	ClearSession:   {work: outsideTables},
+	PredictCall:    {work: inferring},
+	WaitForGPU:     {work: everyWork, all: []Fact{Rays}},
+	FewerTrials:    {work: everyWork, all: []Fact{Rays}},
+	ObjectStore:    {work: everyWork, all: []Fact{Rays}},
+	RayBlocks:      {work: everyWork, all: []Fact{Rays}},
+	ShuffleBuffer:  {work: []Work{Training, Evaluating, Preparing, Undecided}},
+	MapProcesses:   {work: everyWork, all: []Fact{Mapped}},
+	SelectCard:     {work: outsideTables, any: []Fact{Ranks, Cards}},
+	PageFile:       {work: everyWork, any: []Fact{Windows, Refused}},
+	WSLMemory:      {work: everyWork, all: []Fact{WSL}},
+	MetricReset:    {work: []Work{Evaluating, Training}, all: []Fact{Metrics}},
+	ServingShare: {work: []Work{Serving, Generating, Loading, Training, Undecided},
+		all: []Fact{Engine}},
+	NotebookState:   {work: everyWork},
+	DDP:             {work: trainingOnly, any: []Fact{Cards, Ranks}},
+	PipelineOffload: {work: []Work{Generating, Serving, Loading, Undecided}, all: []Fact{Pictures}},
+	FewerPairs:      {work: forward},
+	FewerProcesses:  {work: everyWork},
+	SmallerLayer:    {work: []Work{Training, Loading}, all: []Fact{Networks, Flat}},
+}
+
+// Fits gives an empty string where an explanation may print the remedy: it can help the job, and
+// everything that its words take for granted is shown. Else it gives the reason. A job without
+// facts was watched rather than read of, and is asked only what Applies asks.
+func (r *Remedy) Fits(job Job) string {
+	if why := r.Applies(job); why != "" || job.Facts == nil {
+		return why
+	}
+	c, ok := conditions[r.ID]
+	switch {
+	case !ok:
+		return "nothing says when it may be printed"
+	case job.perhaps(c):
+	case !slices.Contains(c.work, job.Work):
+		return "it is no help for this work: " + string(job.Work)
+	}
+	if !job.Facts[Networks] && (r.Training || len(r.Frameworks) > 0) {
+		return "nothing shows a framework that it belongs to"
+	}
+	for _, f := range c.all {
+		if !job.Facts[f] {
+			return "nothing shows that " + string(f)
+		}
+	}
+	for _, f := range c.never {
+		if job.Facts[f] {
+			return string(f)
+		}
+	}
+	if len(c.any) > 0 && !slices.ContainsFunc(c.any, func(f Fact) bool { return job.Facts[f] }) {
+		return "nothing shows that " + joinFacts(c.any)
+	}
+	return ""
+}
+
+// perhaps reports whether a remedy of training may be printed with an "if": the log shows no work
+// at all, and nothing speaks against training.
+func (job Job) perhaps(c condition) bool {
+	return job.Work == Undecided && job.Facts[MayTrain] && slices.Equal(c.work, trainingOnly)
+}
+
+func joinFacts(facts []Fact) string {
+	var words []string
+	for _, f := range facts {
+		words = append(words, string(f))
+	}
+	return strings.Join(words, " or that ")
+}

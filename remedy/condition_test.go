@@ -1,0 +1,158 @@
+package remedy
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"memroom/event"
+)
+
+// TestEveryRemedyHasACondition: what is not in the table is never printed, and the table names
+// nothing that is no remedy.
+func TestEveryRemedyHasACondition(t *testing.T) {
+	for _, r := range Catalogue() {
+		if c, ok := conditions[r.ID]; !ok || len(c.work) == 0 {
+			t.Errorf("%s has no condition", r.ID)
+		}
+	}
+	for id := range conditions {
+		if _, ok := Find(id); !ok {
+			t.Errorf("%q is no remedy", id)
+		}
+	}
+}
+
+// context is a situation in which remedies are asked for, with the words that have no place in it.
+type context struct {
+	name   string
+	job    Job
+	forbid string
+}
+
+// Words of one kind of work, device or framework.
+const (
+	wordsOfTraining = `(?i:gradient|optimizer|backward|\bloss\b|learning rate|\btrain)`
+	wordsOfCards    = `(?i:\bcuda\b|nvidia|\bcards?\b|empty_cache|PYTORCH_)`
+	wordsOfTorch    = `(?i:torch|DataLoader\(|AutoModel|\bpeft\b)`
+	wordsOfTF       = `(?i:\btf\.|tensorflow|keras)`
+	wordsOfJAX      = `(?i:\bjax\b|optax|XLA_)`
+	wordsOfRanks    = `(?i:\branks?\b|FSDP)|\bZeRO\b`
+	wordsOfText     = `(?i:token|vocabulary|AutoModelForCausalLM)`
+	wordsOfImages   = `(?i:\bimages?\b|VAE)`
+	wordsOfWindows  = `(?i:page file|WSL|wslconfig)`
+	wordsOfRay      = `(?i:\bray\b)`
+)
+
+// everyFact shows all of them but those that are named.
+func everyFact(but ...Fact) map[Fact]bool {
+	facts := map[Fact]bool{}
+	for _, c := range conditions {
+		for _, list := range [][]Fact{c.all, c.any} {
+			for _, f := range list {
+				facts[f] = true
+			}
+		}
+	}
+	for _, f := range but {
+		delete(facts, f)
+	}
+	return facts
+}
+
+// contexts crosses the works with devices and frameworks. All facts are shown but those that the
+// context denies, so that a remedy has every chance to say what it must not.
+func contexts() []context {
+	var list []context
+	add := func(name string, job Job, forbid ...string) {
+		job.Inference = job.Work == Generating || job.Work == Serving
+		list = append(list, context{name, job, strings.Join(forbid, "|")})
+	}
+	frameworks := map[Framework][]string{PyTorch: {wordsOfTF, wordsOfJAX},
+		TensorFlow: {wordsOfTorch, wordsOfJAX}, JAX: {wordsOfTorch, wordsOfTF}}
+	for framework, others := range frameworks {
+		for _, work := range []Work{Evaluating, Generating, Serving, Loading, Undecided} {
+			for _, where := range anywhere {
+				forbid := append([]string{wordsOfTraining, wordsOfRanks, wordsOfRay, wordsOfWindows}, others...)
+				if where == event.WhereHost || where == event.WhereCgroup {
+					forbid = append(forbid, wordsOfCards)
+				}
+				if where == event.WhereMPS && framework != PyTorch {
+					continue // there PyTorch only
+				}
+				if where == event.WhereMPS {
+					forbid = append(forbid, `(?i:cuda|nvidia)`)
+				}
+				facts := everyFact(Ranks, Split, Cards, Rays, Windows, WSL, Refused, OnCard, MayTrain,
+					Offloaded, Optuna, Engine)
+				add(fmt.Sprintf("%s of %s on %s", work, framework, where),
+					Job{Where: where, Framework: framework, Work: work, Facts: facts}, forbid...)
+			}
+		}
+		add("training with "+string(framework), Job{Where: event.WhereGPU, Framework: framework,
+			Work: Training, Facts: everyFact(Ranks, Split, Cards, Rays, Windows, WSL, Refused, OnCard,
+				Text, Pictures, Pretrained, Engine, Offloaded)},
+			append(others, wordsOfRanks, wordsOfText, wordsOfImages, wordsOfWindows, wordsOfRay)...)
+	}
+	for _, where := range onHost {
+		add("tables on "+string(where), Job{Where: where, Framework: Python, Work: Tables,
+			Facts: map[Fact]bool{}}, wordsOfTraining, wordsOfCards, wordsOfTorch, wordsOfTF, wordsOfJAX,
+			wordsOfRanks, wordsOfRay, `(?i:\bbatch)`)
+	}
+	add("a C++ library", Job{Where: event.WhereGPU, Foreign: true, Facts: map[Fact]bool{OnCard: true}},
+		wordsOfTraining, wordsOfTorch, wordsOfTF, wordsOfJAX, wordsOfRay, `(?i:\bbatch)`)
+	for program := range serverFlags {
+		others := `--gpu-memory-utilization|AutoModel|BitsAndBytes|model\.generate`
+		add("the server "+program, Job{Where: event.WhereGPU, Framework: PyTorch, Work: Serving,
+			Program: program, Facts: everyFact(Ranks, Split, Cards, Rays, Windows, WSL, Refused, OnCard,
+				Pictures, Offloaded, Optuna)}, wordsOfTraining, others, wordsOfRay, wordsOfWindows)
+	}
+	return list
+}
+
+// generalWords are titles and code that name a work or device only to say where it ends.
+var generalWords = regexp.MustCompile(`training=False|max-batch-prefill-tokens|max_batch\w*|--max-total-tokens`)
+
+// situational are remedies that an explanation names in one situation only, which shows what their
+// words take for granted: a neighbour on the card, an adapter, a metric, a study.
+var situational = map[ID]bool{FreeNeighbour: true, MergeOnHost: true, MetricReset: true,
+	NotebookState: true, FreshProcess: true, ReleaseModels: true, AutocastCache: true,
+	CUDAGraphSizes: true, LoadToHost: true, SaveParts: true, ServingShare: true, StreamData: true}
+
+// TestNoWordOutOfPlace crosses contexts with remedies: whatever is printed there says nothing about
+// another work, device or framework.
+func TestNoWordOutOfPlace(t *testing.T) {
+	printed := 0
+	for _, c := range contexts() {
+		forbidden := regexp.MustCompile(c.forbid)
+		for _, r := range Catalogue() {
+			if situational[r.ID] && c.job.Program == "" || r.Fits(c.job) != "" {
+				continue
+			}
+			printed++
+			how := r.HowTo(c.job)
+			text := strings.Join([]string{r.TitleFor(c.job), r.WhyFor(c.job), how.Env, how.Args, how.Code,
+				how.Fit}, "\n")
+			text = generalWords.ReplaceAllString(strings.ReplaceAll(text, string(r.ID), ""), "")
+			if word := forbidden.FindString(text); word != "" {
+				t.Errorf("%s: %s says %q in\n%s", c.name, r.ID, word, text)
+			}
+		}
+	}
+	if printed < 100 {
+		t.Errorf("only %d answers were read", printed)
+	}
+}
+
+// TestNothingIsPrintedUnasked: a job of which nothing is shown gets only what is true of every job.
+func TestNothingIsPrintedUnasked(t *testing.T) {
+	for _, where := range anywhere {
+		for _, r := range Catalogue() {
+			job := Job{Where: where, Facts: map[Fact]bool{}}
+			if r.Fits(job) == "" && (r.Training || len(r.Frameworks) > 0) {
+				t.Errorf("%s is printed on %s, where nothing shows a framework", r.ID, where)
+			}
+		}
+	}
+}

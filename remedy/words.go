@@ -1,0 +1,118 @@
+package remedy
+
+import (
+	"fmt"
+
+	"memroom/event"
+)
+
+// trains reports whether words about gradients, losses and optimizers have a place: a model is
+// trained, or the job was watched and nothing says otherwise.
+func (job Job) trains() bool {
+	return job.Work == Training || job.Facts == nil && !job.Inference
+}
+
+// accumulates reports whether gradients can be added up over smaller batches, in code that we can
+// write.
+func (job Job) accumulates() bool {
+	return job.trains() && (job.Facts == nil || job.Facts[Networks])
+}
+
+// device is what PyTorch calls the card.
+func (job Job) device() string {
+	if job.Where == event.WhereMPS {
+		return "mps"
+	}
+	return "cuda"
+}
+
+// onHost reports whether it is host memory that ran out.
+func (job Job) onHost() bool {
+	return job.Where == event.WhereHost || job.Where == event.WhereCgroup
+}
+
+// letGo is the code that gives back what names held.
+func (job Job) letGo(names string) string {
+	code := "del " + names + "; gc.collect()"
+	if job.Framework == PyTorch && !job.onHost() {
+		code += "; torch." + job.device() + ".empty_cache()"
+	}
+	return code
+}
+
+// TitleFor is the title in the words of the job's framework and work, with the number of pieces
+// where that is known.
+func (r *Remedy) TitleFor(job Job) string {
+	switch {
+	case job.perhaps(conditions[r.ID]):
+		return "if a model is trained: " + r.Title
+	case r.ID == PageFile && job.Facts != nil && !job.Facts[Windows]:
+		return "on Windows: enlarge the page file"
+	case r.ID == MicroBatch && job.Inference:
+		return "take fewer samples or requests at once"
+	case r.ID == MicroBatch && !job.accumulates():
+		return "take fewer samples at once"
+	case r.ID == MicroBatch && job.Pieces > 1:
+		pieces := job.Pieces
+		if job.Trainer != Plain && job.Batch > 0 {
+			pieces = equalPieces(job.Batch, pieces) // trainers take whole batches only
+		}
+		return fmt.Sprintf("split the batch into %d micro-batches and accumulate their gradients",
+			pieces)
+	case r.ID == ObjectStore && job.Asked > job.Limit && job.Limit > 0:
+		return "put it into Ray's object store in pieces"
+	case r.ID == ServingShare && (job.Program == "llama.cpp" || job.Program == "ollama"):
+		return "use a shorter context, a smaller batch of the prompt, or fewer layers on the card"
+	case r.ID == SmallerImage && !job.trains():
+		return "use smaller images, or tiles of them"
+	case r.ID == Detach && !job.trains():
+		return "keep numbers or copies without their graph"
+	case r.ID == LoadOnce && job.Facts != nil && !job.Facts[Ranks]:
+		return "load the weights in their own precision, without a second copy"
+	case r.ID == SaveSharded && !job.shards():
+		return "copy the weights to host memory one by one, and save those"
+	case r.ID == RaiseLimit && job.Where == event.WhereHost && !job.HostLimit && !job.Slurm:
+		return "use a machine with more memory, or raise the job's limit on host memory"
+	case r.ID == RaiseLimit && job.onHost():
+		return "raise the job's limit on host memory"
+	}
+	if title := r.titles[job.Framework]; title != "" {
+		return title
+	}
+	return r.Title
+}
+
+// shards reports whether the job divides its weights over ranks.
+func (job Job) shards() bool {
+	return job.Facts == nil || job.Facts[Ranks] || job.Facts[Split]
+}
+
+// WhyFor is what the remedy does to memory, in words that fit the job.
+func (r *Remedy) WhyFor(job Job) string {
+	switch {
+	case r.ID == MicroBatch && !job.accumulates():
+		return "what is computed for one batch, and the batch itself, shrink with the number of samples"
+	case r.ID == Detach && !job.trains():
+		return "a tensor that is put in a list stays, with all that it was computed from"
+	case (r.ID == Quantize8Bit || r.ID == Quantize4Bit) && job.trains():
+		return r.Why + "; to train such a model, add adapters (LoRA)"
+	case r.ID == LoadOnce && job.Facts != nil && !job.Facts[Ranks]:
+		return "the model is built first and the file read beside it, both in host memory; fp32 is twice " +
+			"the size of the file where that holds half precision"
+	case r.ID == SaveSharded && !job.shards():
+		return "copies that are made on the card for the file need room there"
+	case r.ID == RaiseLimit && job.Where == event.WhereHost && !job.HostLimit && !job.Slurm:
+		return "the machine has no more to give, unless a limit of its own ended it"
+	case r.ID == EvalOutputs && job.onHost() && job.Facts != nil:
+		return "results of all batches stay in host memory until the metrics are computed, and are copied " +
+			"when they are gathered or written"
+	case r.ID == ObjectStore && job.Asked > job.Limit && job.Limit > 0:
+		return "an object must fit into the store as a whole"
+	case r.ID == ServingShare && (job.Program == "llama.cpp" || job.Program == "ollama"):
+		return "the cache and the work of a prompt grow with the context; layers that are not on the card stay " +
+			"in host memory"
+	case r.ID == ShorterSequence && !job.trains():
+		return "what is kept of every token grows with the length; one long input sets the peak"
+	}
+	return r.Why
+}
