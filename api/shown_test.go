@@ -563,3 +563,27 @@ func TestEachLineIsCleaned(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesOfRuns: as many as asked for, and where to go on only if there are more.
+func TestPagesOfRuns(t *testing.T) {
+	s := newSite(t)
+	for range 3 {
+		s.addRun("", 0)
+	}
+	for limit, want := range map[int]string{1: "1 of 3, more true", 2: "2 of 3, more true",
+		3: "3 of 3, more false", 4: "3 of 3, more false"} {
+		var page struct {
+			Runs  []struct{ ID string }
+			Next  string
+			Total int
+		}
+		_, text, _ := s.ask("GET", fmt.Sprintf("/api/runs?limit=%d", limit), nil)
+		if err := json.Unmarshal([]byte(text), &page); err != nil {
+			t.Fatal(err)
+		}
+		got := fmt.Sprintf("%d of %d, more %v", len(page.Runs), page.Total, page.Next != "")
+		if got != want || page.Next != "" && page.Next != page.Runs[limit-1].ID {
+			t.Errorf("%d asked for: %s, want %s", limit, got, want)
+		}
+	}
+}

@@ -456,3 +456,23 @@ func TestClaimLeavesNoTraceOnRefusal(t *testing.T) {
 		t.Error("a folder that is not there was claimed")
 	}
 }
+
+// TestRecordsAreBounded: a file that is too large, or no file, is not read into memory.
+func TestRecordsAreBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run.json")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readWhole(path); err != nil {
+		t.Error(err)
+	}
+	if err := os.Truncate(path, 64<<20+1); err != nil { // no disk is used: it is all holes
+		t.Fatal(err)
+	}
+	if _, err := readWhole(path); err == nil || !strings.Contains(err.Error(), "run.json") {
+		t.Errorf("64 MiB and a byte: %v", err)
+	}
+	if _, err := readWhole(filepath.Dir(path)); err == nil {
+		t.Error("a folder was read")
+	}
+}

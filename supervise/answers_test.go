@@ -269,3 +269,30 @@ func writeProcess(t *testing.T, root string, pid int, title string, kib int) {
 		}
 	}
 }
+
+// TestOnlyAScopesParentCounts: kills of the cgroup above are the run's where systemd made a scope
+// for it, and nobody's otherwise.
+func TestOnlyAScopesParentCounts(t *testing.T) {
+	for limit, want := range map[LimitKind]bool{LimitScope: true, "": false} {
+		v := Judge(Evidence{Exit: event.Exit{Code: 137, Signal: "SIGKILL"}, After: Counters{Above: 1},
+			State: State{Cgroup: "/c", CgroupV: 2, HostLimit: event.GiB, Limit: limit}})
+		if v.IsOOM != want {
+			t.Errorf("limit %q: %+v", limit, v)
+		}
+	}
+}
+
+// TestTheFirstCaughtErrorCounts: what ran out after it is a consequence.
+func TestTheFirstCaughtErrorCounts(t *testing.T) {
+	m, _, _ := watching(t)
+	one, two := 1, 2
+	m.ranks.caughtOOM(ProbeOOM{PID: 100}) // of no rank
+	if m.ranks.caught != nil {
+		t.Error("a process that is no rank was taken")
+	}
+	m.ranks.caughtOOM(ProbeOOM{PID: 101, Rank: &one})
+	m.ranks.caughtOOM(ProbeOOM{PID: 102, Rank: &two})
+	if m.ranks.caught.pid != 101 || *m.ranks.caught.rank != 1 {
+		t.Errorf("%+v", m.ranks.caught)
+	}
+}

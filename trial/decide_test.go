@@ -736,3 +736,37 @@ func TestValuesAsPythonWritesThem(t *testing.T) {
 		}
 	}
 }
+
+// TestACardIsGivenBackOnceItsPeakStandsStill: after eight steps, the last half of which did not
+// raise it; never by a trial that has run out before.
+func TestACardIsGivenBackOnceItsPeakStandsStill(t *testing.T) {
+	for name, c := range map[string]struct {
+		usage Usage
+		short bool
+		had   event.Bytes
+		want  event.Bytes
+	}{
+		"still":           {Usage{Device: 4 * gib, CardSteps: 8, CardRose: 4}, false, 20 * gib, 5*gib + gib/2},
+		"few steps":       {Usage{Device: 4 * gib, CardSteps: 7, CardRose: 1}, false, 20 * gib, 0},
+		"rose of late":    {Usage{Device: 4 * gib, CardSteps: 8, CardRose: 5}, false, 20 * gib, 0},
+		"not used":        {Usage{CardSteps: 8}, false, 20 * gib, 0},
+		"no more than it": {Usage{Device: 4 * gib, CardSteps: 8, CardRose: 4}, false, 5 * gib, 0},
+		"ran out before":  {Usage{Device: 4 * gib, CardSteps: 8, CardRose: 4}, true, 20 * gib, 0},
+	} {
+		s := NewStudy(Options{GPUs: 1})
+		s.Add(nil)
+		card := Capacity{Host: gib, Cards: []Card{{Budget: 24 * gib, Free: 24 * gib}}}
+		if c.short {
+			s.Start(0, Attempt{Host: gib, Device: gib, Cards: []int{0}})
+			s.End(0, clock(1), Outcome{OOM: true, Where: event.WhereGPU}, card)
+		}
+		s.Start(0, Attempt{Host: gib, Device: c.had, Cards: []int{0}})
+		s.Observe(0, c.usage)
+		if got := s.ObserveDevice(0, c.usage); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		if c.want > 0 && s.ReservedDevice(0) != c.want {
+			t.Errorf("%s: reserved %s", name, s.ReservedDevice(0))
+		}
+	}
+}
