@@ -12,7 +12,7 @@ func TestDivisionFlagsRefused(t *testing.T) {
 		"--tensor-parallel -1: give 1":       {"--tensor-parallel=-1"},
 		"16 layers cannot be divided into 5": {"--pipeline-parallel", "5"},
 		"--devices finds a division":         {"--devices", "8x24GiB", "--fit", "--tensor-parallel", "2"},
-		"choose one of 1, 2, 4, 8":         {"--tensor-parallel", "3"},
+		"choose one of 1, 2, 4, 8":           {"--tensor-parallel", "3"},
 		"choose --ranks as a multiple of 8":  {"--tensor-parallel", "8", "--ranks", "12"},
 		"has no experts":                     {"--expert-parallel", "2", "--ranks", "2"},
 	} {

@@ -227,7 +227,11 @@ func listsInParquet(t *testing.T, c nestedColumn, kind parquet.Type, depth, rows
 	var out bytes.Buffer
 	w := file.NewParquetWriter(&out, root,
 		file.WithWriterProps(parquet.NewWriterProperties(properties...)))
-	column, err := w.AppendRowGroup().NextColumn()
+	group, err := w.AppendRowGroupChecked()
+	if err != nil {
+		t.Fatal(err)
+	}
+	column, err := group.NextColumn()
 	if err != nil {
 		t.Fatal(err)
 	}

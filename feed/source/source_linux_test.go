@@ -54,7 +54,7 @@ func write(t *testing.T, names ...string) string {
 // hidden files are left out, and a name that holds braces is itself.
 func TestNamesAreExpanded(t *testing.T) {
 	root := write(t, "b.csv", "a.csv", "x/c.csv", "x/y/d.csv", "x/.hidden/e.csv", "_own/f.csv",
-		"x/g.txt", "odd{1,2}.csv")
+		"x/g.txt", "odd{1,2}.csv", "x/.own.csv", "_SUCCESS.csv")
 	if err := os.Symlink(root, filepath.Join(root, "x", "back")); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestNamesAreExpanded(t *testing.T) {
 		patterns []string
 		want     string
 	}{
-		{[]string{"*.csv"}, "a.csv b.csv odd{1,2}.csv"}, {[]string{"b.csv", "a.csv"}, "b.csv a.csv"},
+		{[]string{"[abo]*.csv"}, "a.csv b.csv odd{1,2}.csv"}, {[]string{"b.csv", "a.csv"}, "b.csv a.csv"},
 		{[]string{"{b,a}.csv"}, "a.csv b.csv"}, {[]string{"**/*.csv"},
 			"a.csv b.csv odd{1,2}.csv x/c.csv x/y/d.csv"},
 		{[]string{"x/**/*.csv"}, "x/c.csv x/y/d.csv"}, {[]string{"**"},

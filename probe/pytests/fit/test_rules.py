@@ -456,6 +456,14 @@ class WhatChoicesCost(unittest.TestCase):
         split = choice(100, 60, 1, share=microbatch.Share(2))
         self.assertIs(next(choices.with_spaces([split], moments, 8)), split)
         self.assertIs(next(choices.with_spaces([plain], [], 8)), plain)
+        whole = choice(50, 5, 1, whole=True)  # keeps while it is recomputed what the call keeps
+        self.assertEqual(list(choices.with_spaces([plain, whole], moments, 8))[1].needs, 240)
+
+    def test_coarser_results_are_worth_less(self):
+        split = choice(50, 10, 1.0, share=microbatch.Share(2))
+        coarse = choice(50, 10, 1.0, share=microbatch.Share(2), coarse=True)
+        self.assertGreater(coarse.price, 1.2 * split.price)
+        self.assertLess(coarse.price, 2.0)
 
 
 class Sizes(unittest.TestCase):
