@@ -746,7 +746,8 @@ func TestACardIsGivenBackOnceItsPeakStandsStill(t *testing.T) {
 		had   event.Bytes
 		want  event.Bytes
 	}{
-		"still":           {Usage{Device: 4 * gib, CardSteps: 8, CardRose: 4}, false, 20 * gib, 5*gib + gib/2},
+		"still": {Usage{Device: 4 * gib, CardSteps: 8, CardRose: 4}, false, 20 * gib,
+			5*gib + gib/2},
 		"few steps":       {Usage{Device: 4 * gib, CardSteps: 7, CardRose: 1}, false, 20 * gib, 0},
 		"rose of late":    {Usage{Device: 4 * gib, CardSteps: 8, CardRose: 5}, false, 20 * gib, 0},
 		"not used":        {Usage{CardSteps: 8}, false, 20 * gib, 0},
