@@ -14,22 +14,23 @@ small and left alone between stages.
 import json
 import sys
 import time
+from typing import Any, Dict
 
 ENOUGH = 4 << 30  # of cache: shapes come in all sizes, and the card may not be ours alone
 
 
-def say(line):
+def say(line: Dict[str, Any]) -> None:
     print(json.dumps(line), flush=True)
 
 
-def hold(line):
+def hold(line: Dict[str, Any]) -> None:
     """Says which stage is reached and holds still until told to go on."""
     say(line)
     if not sys.stdin.readline():
         sys.exit(0)
 
 
-def main(path):
+def main(path: str) -> None:
     with open(path) as f:
         wanted = json.load(f)
     try:

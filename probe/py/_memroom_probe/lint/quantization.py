@@ -1,6 +1,7 @@
 """BitsAndBytesConfig."""
 
 import ast
+from typing import Any, Iterator
 
 from . import rules
 from .names import constant, keyword
@@ -11,7 +12,7 @@ KNOWN = frozenset(
 )
 
 
-def check(file):
+def check(file: Any) -> Iterator[Any]:
     for call in file.nodes:
         if (
             not isinstance(call, ast.Call)

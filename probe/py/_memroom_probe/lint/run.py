@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+from typing import Any, Dict
 
 if __package__ in (None, ""):  # run by path, with -I: the package's folder is not on sys.path
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -24,8 +25,8 @@ TRAINS = re.compile(
 )
 
 
-def look(path):
-    answer = {"file": path, "findings": []}
+def look(path: str) -> Dict[str, Any]:
+    answer: Dict[str, Any] = {"file": path, "findings": []}
     try:
         code = source.read(path)
         answer["cells_skipped"] = code.cells_skipped
@@ -53,7 +54,7 @@ def look(path):
     return answer
 
 
-def main():
+def main() -> None:
     sys.setrecursionlimit(5000)
     for line in sys.stdin:
         print(json.dumps(look(json.loads(line))), flush=True)

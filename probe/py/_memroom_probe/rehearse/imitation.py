@@ -2,13 +2,15 @@
 without the call.
 """
 
+from typing import Any, List, Optional, Tuple
+
 import torch
 from torch.utils import _pytree as pytree
 
 PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 
 
-def form(values):
+def form(values: Any) -> Optional[tuple]:
     """Something equal for calls with the same shapes and types, or None where values are involved
     that might matter.
     """
@@ -24,7 +26,7 @@ def form(values):
     return tuple(parts), str(spec)
 
 
-def remember(out):
+def remember(out: Any) -> Optional[Tuple[List[Any], Any]]:
     """The form of a result that can be made again, or None."""
     leaves, spec = pytree.tree_flatten(out)
     if not all(isinstance(leaf, (torch.Tensor,) + PLAIN) for leaf in leaves):
@@ -37,7 +39,7 @@ def remember(out):
     ], spec
 
 
-def again(made):
+def again(made: Tuple[List[Any], Any]) -> Any:
     leaves, spec = made
     new = [
         torch.empty_strided(p[0], p[1], dtype=p[2], device=p[3]) if isinstance(p, tuple) else p

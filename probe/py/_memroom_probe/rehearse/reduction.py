@@ -6,21 +6,23 @@ the launch rules of ATen's Reduce.cuh; they are worked out here for the reduced 
 Checked against recordings of every reduction in bench/rehearse/ops.
 """
 
+from typing import Any, List, Sequence, Tuple
 
-def last_power(n):
+
+def last_power(n: int) -> int:
     return 1 << (n.bit_length() - 1) if n > 0 else 1
 
 
-def ceil_div(a, b):
+def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _folded(shape, strides, dims):
+def _folded(shape: Sequence[int], strides: Sequence[int], dims: Any) -> List[List[Tuple[int, int]]]:
     """The iterator's dimensions: reduced ones first, each group by ascending stride, neighbours
     that form one run joined. Gives [(size, stride)] of the reduced and of the kept ones, strides in
     elements.
     """
-    groups = ([], [])
+    groups: Tuple[List[Tuple[int, int]], List[Tuple[int, int]]] = ([], [])
     for d in range(len(shape)):
         if shape[d] != 1:
             groups[0 if d in dims else 1].append((shape[d], strides[d]))
@@ -37,7 +39,15 @@ def _folded(shape, strides, dims):
     return folded
 
 
-def scratch(shape, strides, dims, accumulator=4, sms=132, threads_per_sm=2048, widest=4):
+def scratch(
+    shape: Sequence[int],
+    strides: Sequence[int],
+    dims: Any,
+    accumulator: int = 4,
+    sms: int = 132,
+    threads_per_sm: int = 2048,
+    widest: int = 4,
+) -> Tuple[int, int]:
     """Bytes of partial results and of counters that reducing `dims` takes besides its result; (0,
     0) for an undivided one.
 

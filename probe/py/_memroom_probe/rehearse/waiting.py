@@ -4,6 +4,7 @@ answer.
 
 import threading
 import time
+from typing import Any
 
 IDLE = 90  # seconds without work
 children = []  # processes of ours that work while this one waits for them
@@ -15,11 +16,11 @@ WAITS = (
 )
 
 
-def watch(rehearsal):
+def watch(rehearsal: Any) -> None:
     threading.Thread(target=_look, args=(rehearsal,), daemon=True, name="memroom-waiting").start()
 
 
-def _look(rehearsal):
+def _look(rehearsal: Any) -> None:
     since, used, count = time.monotonic(), time.process_time(), -1
     while True:
         time.sleep(LOOK)

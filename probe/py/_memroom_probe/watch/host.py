@@ -4,13 +4,14 @@ that.
 
 import ctypes
 import os
+from typing import Any, Optional, Tuple
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-_fd = None  # of /proc/self/statm, which is the statm of whoever opened it
+_fd: Optional[int] = None  # of /proc/self/statm, which is the statm of whoever opened it
 
 
-def memory():
+def memory() -> Tuple[int, int]:
     """(resident, anonymous) bytes; (0, 0) where /proc is not there. Anonymous is what is not backed
     by a file or shared.
     """
@@ -30,7 +31,7 @@ def memory():
     return 0, 0
 
 
-def _after_fork():
+def _after_fork() -> None:
     global _fd
     if _fd is not None:
         os.close(_fd)
@@ -58,7 +59,7 @@ class _Mallinfo(ctypes.Structure):
     ]
 
 
-def _find_mallinfo():
+def _find_mallinfo() -> Any:
     """glibc's mallinfo2 (since 2.33), or None. Its older brother counts in 32 bits."""
     try:
         function = ctypes.CDLL(None).mallinfo2
@@ -72,7 +73,7 @@ _mallinfo = _find_mallinfo()
 own = 0  # bytes of the heap that the probe took for itself while it carried out commands
 
 
-def heap():
+def heap() -> int:
     """Bytes the program holds by malloc, tensors in host memory among them; 0 unknown. Unlike pages
     it has no noise: what is freed is gone at once. Memory of another malloc (jemalloc, tcmalloc) is
     not in it.

@@ -3,10 +3,12 @@ oom). XLA's allocator offers nothing to read at a step without initialising a ba
 outside do the rest.
 """
 
+from typing import Any
+
 from .. import process
 
 
-def install(jax):
+def install(jax: Any) -> None:
     process.remember(
         "jax", "framework", {"name": "jax", "version": str(getattr(jax, "__version__", ""))}
     )

@@ -7,6 +7,7 @@ Also the limit on device bytes (--gpu-mem).
 """
 
 import os
+from typing import Any
 
 from .. import guard, link, oom
 from . import steps
@@ -14,12 +15,12 @@ from . import steps
 MAX_TOLD = 50  # a program that catches and retries can do so for ever
 MAX_SNAPSHOTS = 3
 
-_torch = None
+_torch: Any = None
 _told = 0
 _snapshots = 0
 
 
-def install(torch):
+def install(torch: Any) -> None:
     global _torch
     _torch = torch
     steps.command("snapshot", lambda asked: ("", dump("asked")))
@@ -38,12 +39,12 @@ def install(torch):
 
 
 @guard.hook("attach observer", heavy=True)
-def _attach():
+def _attach() -> None:
     _torch._C._cuda_attach_out_of_memory_observer(_observe)
 
 
 @guard.hook("out of memory", heavy=True)
-def _observe(device, requested, device_total, device_free):
+def _observe(device: int, requested: int, device_total: int, device_free: int) -> None:
     global _told
     _told += 1
     if _told > MAX_TOLD:
@@ -72,18 +73,18 @@ def _observe(device, requested, device_total, device_free):
     link.send("oom", fields)
 
 
-def _allowed(device):
+def _allowed(device: int) -> float:
     """The share of the card that the program lets its allocator take."""
     return getattr(_torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)(device)
 
 
-def recording():
+def recording() -> bool:
     """Says whether allocator stacks are being recorded, by the user or by us."""
     enabled = getattr(_torch._C, "_cuda_isHistoryEnabled", None)
     return bool(enabled and enabled())
 
 
-def dump(why):
+def dump(why: str) -> str:
     """Writes the allocator's snapshot to the dumps folder and gives its path; "" where there is no
     folder or no room.
     """

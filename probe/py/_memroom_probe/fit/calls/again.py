@@ -1,13 +1,15 @@
 """Whether a module's call can be run a second time, as activation checkpointing does."""
 
+from typing import Any, Optional
+
 import torch
 
 
-def hooks(module):
+def hooks(module: Any) -> list:
     return list(module._forward_hooks.values()) + list(module._forward_pre_hooks.values())
 
 
-def fit_for_recompute(block):
+def fit_for_recompute(block: Any) -> Optional[str]:
     """Why a block must not run twice, or None."""
     if isinstance(block, torch.jit.ScriptModule):
         return "it is scripted"
@@ -25,14 +27,14 @@ def fit_for_recompute(block):
     return None
 
 
-def is_recorder(hook):
+def is_recorder(hook: Any) -> bool:
     """transformers notes hidden states by hooks of its own, for the call that is under way and no
     other.
     """
     return (getattr(hook, "__module__", None) or "").startswith("transformers.utils.")
 
 
-def gathers(hook):
+def gathers(hook: Any) -> bool:
     """FSDP gathers and frees a module's parameters by hooks. They know second runs of a backward
     pass.
     """
@@ -40,7 +42,7 @@ def gathers(hook):
     return name.startswith(("torch.distributed.fsdp.", "torch.distributed._composable."))
 
 
-def drops_by_itself(m):
+def drops_by_itself(m: Any) -> bool:
     """The dropout between the layers of a recurrent network on a card: a second run drops
     others.
     """
@@ -53,6 +55,6 @@ def drops_by_itself(m):
     )
 
 
-def bears_no_grad(error):
+def bears_no_grad(error: BaseException) -> bool:
     """torch's reentrant checkpointing refuses torch.autograd.grad."""
     return "compatible with .grad()" in str(error)

@@ -1,13 +1,14 @@
 """Which modules remedies look at, and how users are told about them."""
 
 import weakref
+from typing import Any
 
 import torch
 
 _worth_it: weakref.WeakSet = weakref.WeakSet()  # modules that were found to be
 
 
-def worth_it(module):
+def worth_it(module: Any) -> bool:
     """Loss functions, metrics and augmentations have no parameters; scripted modules cannot be
     looked into; lazy ones get their shape from their first call, which must be the script's own.
     """
@@ -21,11 +22,11 @@ def worth_it(module):
     return True
 
 
-def name_of(module):
+def name_of(module: Any) -> str:
     return type(module).__name__
 
 
-def one_line(error):
+def one_line(error: BaseException) -> str:
     """The first line of what an exception says, for a sentence."""
     text = str(error).strip().split("\n")[0]
     return text if len(text) <= 160 else text[:157] + "..."

@@ -6,19 +6,20 @@ import os
 import re
 import sys
 import types
+from typing import Any, Iterator, List, Tuple
 
 MOST_FILES = 200  # of the script and beside it that are looked through
 _said: dict = {}  # (script, pattern) -> whether it says so
 
 
-def functions(kind):
+def functions(kind: type) -> List[types.FunctionType]:
     """The methods that a class itself defines; torch's own classes are not looked into."""
     if (kind.__module__ or "").startswith("torch."):
         return []
     return [f for f in vars(kind).values() if isinstance(f, types.FunctionType)]
 
 
-def variables(kind):
+def variables(kind: type) -> List[Tuple[dict, str, Any]]:
     """(namespace, name, value) of the file's variables that the methods of a class name."""
     return [
         (f.__globals__, name, f.__globals__[name])
@@ -28,21 +29,21 @@ def variables(kind):
     ]
 
 
-def values(kind):
+def values(kind: type) -> list:
     """Everything that the methods of a class can reach by a name of their own."""
     return [value for _, _, value in variables(kind)] + [
         v for f in functions(kind) for cell in f.__closure__ or () for v in _content(cell)
     ]
 
 
-def _content(cell):
+def _content(cell: Any) -> list:
     try:
         return [cell.cell_contents]
     except ValueError:  # not assigned yet
         return []
 
 
-def script_says(pattern):
+def script_says(pattern: str) -> bool:
     """Whether the script, or a file beside or below it that it has imported, holds what the
     regular expression describes.
     """
@@ -55,7 +56,7 @@ def script_says(pattern):
     return _said[key]
 
 
-def _texts(script):
+def _texts(script: str) -> Iterator[str]:
     folder = os.path.join(os.path.dirname(script), "")
     files = [getattr(m, "__file__", None) for m in list(sys.modules.values())]
     beside = {os.path.abspath(f) for f in files if isinstance(f, str) and f.endswith(".py")}

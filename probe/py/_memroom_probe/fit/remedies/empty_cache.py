@@ -1,13 +1,15 @@
 """Gives the cache of the allocator back after a step, when it is what is in the way."""
 
+from typing import Any, Callable
+
 import torch
 
 
-def empty_cache(params, say):
+def empty_cache(params: dict, say: Callable) -> None:
     """After a step, when the allocator holds much that nobody uses and the wall is near."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    def look(optimizer, args, kwargs):
+    def look(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not torch.cuda.is_initialized():
             return
         free, total = torch.cuda.mem_get_info()

@@ -4,10 +4,11 @@ where it is not said.
 
 import functools
 import importlib.util
+from typing import Any, Callable
 
 
-def quantized(bits):
-    def install(params, say):
+def quantized(bits: int) -> Callable:
+    def install(params: dict, say: Callable) -> None:
         id = "quantize_%dbit" % bits
         if importlib.util.find_spec("bitsandbytes") is None:
             raise RuntimeError("bitsandbytes is not installed")
@@ -24,7 +25,7 @@ def quantized(bits):
     return install
 
 
-def device_map(params, say):
+def device_map(params: dict, say: Callable) -> None:
     if importlib.util.find_spec("accelerate") is None:
         raise RuntimeError("accelerate is not installed")
     _around_from_pretrained(
@@ -36,17 +37,19 @@ def device_map(params, say):
     )
 
 
-def _around_from_pretrained(say, id, argument, value, words):
+def _around_from_pretrained(
+    say: Callable, id: str, argument: str, value: Callable, words: str
+) -> None:
     from ... import imports
 
-    def patch(*_):
+    def patch(*_: Any) -> None:
         import transformers
 
         kind = transformers.PreTrainedModel
         original = kind.from_pretrained.__func__
 
         @functools.wraps(original)
-        def from_pretrained(cls, *args, **kwargs):
+        def from_pretrained(cls: Any, *args: Any, **kwargs: Any) -> Any:
             if argument in kwargs:
                 say("declined", "the script says %s itself" % argument, id=id)
             else:

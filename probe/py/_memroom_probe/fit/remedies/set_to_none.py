@@ -1,16 +1,17 @@
 """zero_grad sets gradients to None: they take no memory until the next backward pass."""
 
 import functools
+from typing import Any, Callable
 
 import torch
 
 
-def set_to_none(params, say):
+def set_to_none(params: dict, say: Callable) -> None:
     for owner in (torch.optim.Optimizer, torch.nn.Module):
         original = owner.zero_grad
 
         @functools.wraps(original)
-        def zero_grad(self, set_to_none=True, original=original):
+        def zero_grad(self: Any, set_to_none: bool = True, original: Callable = original) -> Any:
             return original(self, set_to_none=True)
 
         owner.zero_grad = zero_grad
