@@ -41,10 +41,11 @@ type planCmd struct {
 	NoUpcast      bool        `help:"Weights that are not packed stay in half precision; prepare_model_for_kbit_training casts them to fp32."`
 	Loss          string      `help:"fused: a loss that never holds all logits, such as Liger's (unvalidated)." enum:"plain,fused" default:"plain" placeholder:"KIND"`
 	Autocast      bool        `help:"Autocast over weights in half precision, as Trainer's bf16=True on a model loaded in bf16."`
-	Trainer       string      `help:"A preference or reinforcement trainer, in TRL's manner: dpo, orpo, kto, reward, grpo or ppo (unvalidated). Pairs count as one of --batch." placeholder:"NAME"`
+	Trainer       string      `help:"A trainer of TRL: sft, dpo, orpo, kto, reward, grpo, rloo or ppo (unvalidated). Pairs count as one of --batch." placeholder:"NAME"`
 	Reference     string      `help:"With --trainer: copy for a frozen reference model on the same card, none if its outputs were computed before. Default: copy; none for grpo." placeholder:"KIND"`
-	Completion    int         `help:"With --trainer grpo or ppo: tokens of --seq that are generated. Default: half." placeholder:"N"`
-	EngineShare   float64     `help:"With --trainer grpo or ppo: share of the card that an inference engine such as vLLM keeps." placeholder:"0.3"`
+	Completion    int         `help:"With --trainer: tokens of --seq that are learnt or generated. Default: all; half for those that generate." placeholder:"N"`
+	TRL           string      `name:"trl" help:"Version of TRL whose trainer is planned: before 1.15 it made whole logits. Default: 1.16." placeholder:"VERSION"`
+	EngineShare   float64     `help:"With --trainer grpo, rloo or ppo: share of the card that an inference engine such as vLLM keeps." placeholder:"0.3"`
 	TargetSeq     int         `help:"Tokens of the target of an encoder-decoder. Default: --seq." placeholder:"N"`
 	Transformers  string      `help:"Version of transformers that computes the loss: before 4.49 it copied the logits. Default: the newest." placeholder:"VERSION"`
 	Compile       bool        `help:"The model is compiled by torch.compile. With a Python that has torch and transformers, memroom asks its compiler; without one the interval is wide."`
@@ -188,7 +189,8 @@ func (c *planCmd) setup(model *models.Config) plan.Setup {
 		Autocast: c.Autocast, DoRA: c.Dora, TrainWhole: c.ModulesToSave, InBackward: c.InBackward,
 		TargetSeq: c.TargetSeq, Transformers: c.Transformers,
 		Compile: c.Compile, NoReshard: c.NoReshard, Bucket: c.Bucket, Overlap: c.Overlap,
-		Trainer: c.Trainer, Reference: c.Reference, Completion: c.Completion, Engine: c.EngineShare,
+		Trainer: c.Trainer, TRL: c.TRL, Reference: c.Reference, Completion: c.Completion,
+		Engine: c.EngineShare,
 		Setup: remedy.Setup{
 			Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision,
 			Optimizer:     c.Optimizer,

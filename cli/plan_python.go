@@ -149,7 +149,8 @@ func (c *planCmd) checkPython(model *models.Config) error {
 		flag string
 	}{{len(c.Offload) > 0, "--offload"}, {c.divided(), "--tensor-parallel and its kin"},
 		{c.Fit, "--fit"}, {len(c.Devices) > 0, "--devices"},
-		{c.EvalKeep > 1, "--eval-keep"}, {c.Trainer != "", "--trainer"}, {c.TargetSeq > 0, "--target-seq"},
+		{c.EvalKeep > 1, "--eval-keep"}, {c.Trainer != "", "--trainer"}, {c.TRL != "", "--trl"},
+		{c.TargetSeq > 0, "--target-seq"},
 		{c.Transformers != "", "--transformers"}, {c.Padded, "--padded"}, {c.UseCache, "--use-cache"},
 		{c.Shard != "" && c.Shard != "fsdp" && c.Shard != "ddp", "--shard " + c.Shard}} {
 		if f.set {

@@ -11,6 +11,7 @@ func (c *planCmd) useObjective(r *recipe, s setting, name string) bool {
 	number, isNumber := asNumber(s.value)
 	switch name {
 	case "rl", "stage", "rlhf_type": // axolotl, LLaMA-Factory, ms-swift
+		c.nameTRL(wholeLogits)
 		return c.useTrainerName(r, s, text)
 	case "pref_loss": // LLaMA-Factory: the kind of dpo
 		return strings.EqualFold(fmt.Sprint(r.all["stage"]), "dpo") && c.useTrainerName(r, s, text)
@@ -45,11 +46,22 @@ func (c *planCmd) useObjective(r *recipe, s setting, name string) bool {
 				return false
 			}
 			c.nameTrainer("dpo")
+			c.nameTRL(wholeLogits)
 		default:
 			return false
 		}
 	}
 	return true
+}
+
+// wholeLogits is the last TRL that made whole logits, as trainers of others still do.
+const wholeLogits = "1.14"
+
+// nameTRL takes the release of TRL whose steps a file's trainer has, where nobody named one.
+func (c *planCmd) nameTRL(release string) {
+	if c.TRL == "" {
+		c.TRL = release
+	}
 }
 
 // beside says whether a file's inference engine runs on the cards that train.
@@ -92,6 +104,9 @@ func (c *planCmd) useTrainerName(r *recipe, s setting, name string) bool {
 
 // settleTrainer takes what only several settings together say.
 func (c *planCmd) settleTrainer(r *recipe) {
+	if c.Trainer == "" {
+		c.TRL = ""
+	}
 	if c.Trainer != "grpo" && c.Trainer != "ppo" {
 		c.Completion, c.EngineShare = 0, 0
 		return

@@ -10,14 +10,34 @@ type Objective string
 
 // The objectives that need the logarithm of the probability of every token of an answer.
 const (
+	Tokens    Objective = "tokens"     // SFT: the mean over the tokens that are learnt
 	Pairs     Objective = "pairs"      // DPO, KTO: the sum over an answer
 	PairsAlso Objective = "pairs_also" // ORPO: the same, and the loss of the chosen answers
 	Answers   Objective = "answers"    // GRPO, PPO: of the last Run.Keep tokens, with a temperature
 )
 
+// Releases of TRL that changed what is made of logits: the first has a kernel that keeps them and
+// nothing else of their size, the second never makes them whole.
+const (
+	kernelTRL = 114
+	fusedTRL  = 115
+)
+
+// olderTRL says whether the run is one of a TRL before a release.
+func (r Run) olderTRL(release int) bool { return r.TRL > 0 && r.TRL < release }
+
+// FusedHead says whether an objective's trainer, of a release of TRL (0 is the newest), makes no
+// whole logits.
+func (o Objective) FusedHead(trl int) bool {
+	return (o == Tokens || o == Pairs || o == Answers) && (trl == 0 || trl >= fusedTRL)
+}
+
 // objectiveLoss is the forward of a decoder with its head for such an objective. outputs that
 // autocast made in half precision are cast to fp32 first, as accelerate does.
 func (c *ctx) objectiveLoss(in []*tape.Tensor, head lin, body func() *tape.Tensor) *tape.Tensor {
+	if c.Objective.FusedHead(c.TRL) {
+		return c.fusedLoss(in[0], head, body)
+	}
 	f := c.Enter()
 	var h, logits, logps, loss *tape.Tensor
 	f.Set(&h, body())
@@ -36,11 +56,11 @@ func (c *ctx) objectiveLoss(in []*tape.Tensor, head lin, body func() *tape.Tenso
 			if c.Objective == Answers {
 				f.Set(&logits, c.Scale(c.Slice(logits, 1, max(logits.Shape[1]-1, 1))))
 			}
-			f.Set(&logps, c.tokenLogps(logits))
 			if c.Objective == PairsAlso { // the first half of the batch was chosen
 				half := max(logits.Shape[0]/2, 1)
 				f.Set(&loss, c.chosenLoss(c.Slice(logits, 0, half)))
 			}
+			f.Set(&logps, c.tokenLogps(c.shifted(logits)))
 			f.Set(&logps, c.Mean(c.Sum(logps, false, -1), false, 0))
 			if loss != nil {
 				f.Set(&logps, c.Add(loss, logps))
@@ -50,10 +70,65 @@ func (c *ctx) objectiveLoss(in []*tape.Tensor, head lin, body func() *tape.Tenso
 	return f.Leave(logps)
 }
 
-// tokenLogps is selective_log_softmax: row by row, so that temporaries have the size of one sample.
-// In fp32 the logits themselves are kept for the backward pass, in half precision what log_softmax
-// makes of each row.
+// fusedLoss is the forward of a decoder with TRL's fused head: hidden states of the tokens that
+// count are picked, and multiplied tile by tile.
+func (c *ctx) fusedLoss(ids *tape.Tensor, head lin, body func() *tape.Tensor) *tape.Tensor {
+	f := c.Enter()
+	b, s := ids.Shape[0], ids.Shape[1]
+	next := max(s-1, 1)
+	count := next
+	if c.Keep > 0 {
+		count = min(c.Keep, next)
+	}
+	var h, labels, mask, picked, targets, logps, each *tape.Tensor
+	f.Set(&labels, c.Fresh("labels", tape.I64, b, s))
+	f.Set(&h, body())
+	c.As(event.CategoryLoss, func() {
+		c.In("loss", func() {
+			f.Set(&mask, c.Fresh("labels", tape.Bool, b, next))
+			f.Set(&picked, c.Masked(c.Slice(h, 1, next), mask, b*count))
+			f.Set(&targets, c.Fresh("labels", tape.I64, b*count))
+			f.Set(&logps, c.HeadLogps(picked, head.w.Tensor, head.bias(), targets, headNumbers))
+			f.Set(&picked, nil)
+			f.Set(&targets, nil)
+			f.Set(&each, c.ScatterMasked(logps, mask))
+			for range headNumbers {
+				f.Keep(c.Fresh("labels", tape.F32, b, next))
+			}
+			f.Set(&each, c.Mean(c.Sum(each, false, -1), false, 0))
+		})
+	})
+	return f.Leave(each)
+}
+
+// headNumbers is how many numbers a token gives beside its logarithm: entropy, mean logit and
+// whether it is the likeliest, which the log of the trainer shows.
+const headNumbers = 3
+
+// bias is a linear layer's bias, nil where there is none.
+func (l lin) bias() *tape.Tensor {
+	if l.b == nil {
+		return nil
+	}
+	return l.b.Tensor
+}
+
+// shifted leaves out the logits of the last token, which predicts nothing, where TRL does.
+func (c *ctx) shifted(logits *tape.Tensor) *tape.Tensor {
+	if c.Objective == Answers || c.olderTRL(kernelTRL) {
+		return logits
+	}
+	return c.Slice(logits, 1, max(logits.Shape[1]-1, 1))
+}
+
+// tokenLogps is selective_log_softmax. TRL's kernel keeps the logits alone and makes their gradient
+// at once. Before it went row by row, so that temporaries have the size of one sample: in fp32 the
+// logits themselves are kept for the backward pass, in half precision what log_softmax makes of
+// each row.
 func (c *ctx) tokenLogps(logits *tape.Tensor) *tape.Tensor {
+	if !c.olderTRL(kernelTRL) {
+		return c.KernelLogps(logits, c.Fresh("labels", tape.I64, logits.Shape[0], logits.Shape[1]))
+	}
 	f := c.Enter(logits)
 	b, s := logits.Shape[0], logits.Shape[1]
 	var labels, picked *tape.Tensor

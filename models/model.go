@@ -19,9 +19,11 @@ type Run struct {
 	Target int64
 	// release of transformers whose loss is computed, as 100*major+minor; 0 is the newest
 	Transformers int
+	// release of TRL whose trainer computes the objective, as 100*major+minor; 0 is the newest
+	TRL int
 	// what a decoder is trained on; "" is the next token
 	Objective Objective
-	// tokens at the end of each sequence whose logits are made; 0 is all
+	// tokens at the end of each sequence that the objective needs; 0 is all
 	Keep int64
 	// the head to build instead of the one that the configuration names, with one label
 	HeadName string

@@ -55,9 +55,11 @@ type Setup struct {
 
 	// how a language model is trained beyond the next token, see Trainers; "" is plainly
 	Trainer string `json:"trainer,omitempty"`
+	// release of TRL, such as 1.13; "" is the newest
+	TRL string `json:"trl,omitempty"`
 	// what its answers are compared with, see References
 	Reference string `json:"reference,omitempty"`
-	// tokens of seq that are generated
+	// tokens of seq that are generated, or learnt
 	Completion int `json:"completion,omitempty"`
 	// share of the card that an inference engine takes, 0 is none
 	Engine float64 `json:"engine_share,omitempty"`
@@ -161,6 +163,7 @@ func (s Setup) Check() error {
 			"--target-seq is for models that read one sequence and write another: leave it out"},
 		{s.Transformers != "" && release(s.Transformers) == 0,
 			"--transformers names a release such as 4.48"},
+		{s.TRL != "" && release(s.TRL) == 0, "--trl names a release such as 1.13"},
 		{s.LoRADropout < 0 || s.LoRADropout >= 1,
 			"--lora-dropout must be at least 0 and less than 1"},
 	} {
@@ -288,7 +291,7 @@ func (s *Setup) run(batch, seq int) models.Run {
 		Attn: s.Attention, Checkpointing: s.Checkpointing,
 		Float: s.computeType(), Padded: s.Padded, MaskGiven: !s.bare,
 		ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss, Cache: s.UseCache,
-		Target: int64(s.TargetSeq), Transformers: release(s.Transformers),
+		Target: int64(s.TargetSeq), Transformers: release(s.Transformers), TRL: s.trl(),
 		Division: s.division()}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // Trainers are the ways to train a language model beyond the next token, by TRL's names.
-var Trainers = []string{"dpo", "orpo", "kto", "reward", "grpo", "ppo"}
+var Trainers = []string{"sft", "dpo", "orpo", "kto", "reward", "grpo", "rloo", "ppo"}
 
 // References are what answers are compared with: weights of their own, or nothing on this card.
 var References = []string{"copy", "none"}
@@ -22,11 +22,14 @@ func (s *Setup) paired() bool {
 }
 
 // generates says whether answers are written before they are learnt from.
-func (s *Setup) generates() bool { return s.Trainer == "grpo" || s.Trainer == "ppo" }
+func (s *Setup) generates() bool {
+	return s.Trainer == "grpo" || s.Trainer == "rloo" || s.Trainer == "ppo"
+}
 
 // refers says whether a forward pass of a reference model is part of the step.
 func (s *Setup) refers() bool {
-	return s.Reference != "none" && slices.Contains([]string{"dpo", "kto", "grpo", "ppo"}, s.Trainer)
+	return s.Reference != "none" && slices.Contains(
+		[]string{"dpo", "kto", "grpo", "rloo", "ppo"}, s.Trainer)
 }
 
 // copies is how many frozen models of the same size stand beside the one that is trained: the
@@ -56,6 +59,10 @@ func (s *Setup) fromTrainer() {
 	if s.Model != nil && s.Model.DefaultSeq() > 0 {
 		setDefault(&s.Seq, int(s.Model.DefaultSeq()))
 	}
+	if s.scoresAnswers() && s.Completion == 0 {
+		s.say("the loss is taken of all %d tokens; --completion says how many are the answer's, which "+
+			"makes the tile of logits smaller below 4,096 a batch", s.Seq)
+	}
 	if s.generates() && s.Completion == 0 {
 		s.Completion = max(s.Seq/2, 1)
 		s.say("half of the %d tokens are taken for the answer that is generated; --completion says "+
@@ -65,24 +72,44 @@ func (s *Setup) fromTrainer() {
 	s.Padded = s.Padded || s.Attention != "flash"
 }
 
+// scoresAnswers says whether the trainer works on the tokens of answers alone.
+func (s *Setup) scoresAnswers() bool {
+	return s.Trainer == "sft" || s.Trainer == "dpo" || s.Trainer == "kto"
+}
+
+// fusedHead says whether the trainer makes no whole logits.
+func (s *Setup) fusedHead() bool {
+	o, _ := s.objective()
+	return o.FusedHead(s.trl())
+}
+
+// trl is the release of TRL that is planned, 0 for the newest. PPO ended with 1.12.
+func (s *Setup) trl() int {
+	if s.Trainer == "ppo" && s.TRL == "" {
+		return 112
+	}
+	return release(s.TRL)
+}
+
 // checkTrainer refuses what a trainer cannot do.
 func (s *Setup) checkTrainer() error {
 	for _, w := range []struct {
 		wrong bool
 		says  string
 	}{
-		{s.Trainer == "" && s.Completion > 0, "--completion is for answers that are generated: add " +
-			"--trainer grpo or ppo"},
+		{s.Trainer == "" && s.Completion > 0, "--completion is for answers that are learnt or " +
+			"generated: add --trainer, such as sft, dpo or grpo"},
+		{s.Trainer == "" && s.TRL != "", "--trl is for one of its trainers: add --trainer"},
 		{s.Trainer == "" && s.Reference != "", "--reference is for preference training: add --trainer"},
 		{s.Engine > 0 && !s.generates(), "--engine-share is for answers that are generated: add " +
 			"--trainer grpo or ppo"},
 		{s.Engine < 0 || s.Engine >= 1, "--engine-share must be at least 0 and less than 1"},
-		{s.generates() && s.Completion > s.Seq, fmt.Sprintf("--completion %d is more than --seq %d, "+
+		{s.Trainer != "" && s.Completion > s.Seq, fmt.Sprintf("--completion %d is more than --seq %d, "+
 			"which counts prompt and answer", s.Completion, s.Seq)},
 		{s.Trainer == "ppo" && s.Ranks > 1 && s.Shard != "ddp",
 			"PPO trains two models: sharding both is not planned; leave out --shard, or use --shard ddp"},
 		{s.Trainer != "" && s.ChunkedLoss,
-			"a fused loss makes no logits for --trainer " + s.Trainer + ": leave out --loss fused"},
+			"--trainer " + s.Trainer + " has a loss of its own: leave out --loss fused"},
 		{s.Trainer != "" && s.Shortest > 0, "--trainer plans its longest sequences: leave out --shortest"},
 		{s.Trainer != "" && s.EvalBatch > 0, "--trainer plans training steps: leave out --eval-batch"},
 		{s.Trainer != "" && s.Model != nil && !models.Decodes(s.Model.Type()),
@@ -98,11 +125,13 @@ func (s *Setup) checkTrainer() error {
 // objective is what the model's loss is, and the tokens whose logits it needs.
 func (s *Setup) objective() (o models.Objective, keep int64) {
 	switch s.Trainer {
+	case "sft":
+		return models.Tokens, int64(s.Completion)
 	case "dpo", "kto":
-		return models.Pairs, 0
+		return models.Pairs, int64(s.Completion)
 	case "orpo":
 		return models.PairsAlso, 0
-	case "grpo", "ppo":
+	case "grpo", "rloo", "ppo":
 		return models.Answers, int64(s.Completion)
 	}
 	return "", 0
@@ -114,6 +143,7 @@ func (s *Setup) trainerNotes() []string {
 		return nil
 	}
 	how := map[string]string{
+		"sft":  "each sample is one sequence",
 		"dpo":  "each sample is a pair, so a batch is twice as many sequences",
 		"orpo": "each sample is a pair, so a batch is twice as many sequences; there is no reference",
 		"kto": "each sample is one answer, which is also read with the prompt of another for the " +
@@ -121,10 +151,12 @@ func (s *Setup) trainerNotes() []string {
 		"reward": "each sample is a pair, so a batch is twice as many sequences; the head gives one score",
 		"grpo": "the batch counts answers; those of a whole optimizer step are generated at once, and " +
 			"logits are made for the answers alone",
+		"rloo": "the batch counts answers; those of a whole optimizer step are generated at once, and " +
+			"logits are made for the answers alone",
 		"ppo": "the batch counts answers; a second model of the same size learns their value, a third " +
-			"judges them",
+			"judges them; TRL has no PPO since 1.13",
 	}[s.Trainer]
-	list := []string{how}
+	list := []string{how, s.headNote()}
 	switch {
 	case s.refers() && s.LoRARank > 0:
 		list = append(list, "the reference is the same model with its adapters switched off")
@@ -140,6 +172,22 @@ func (s *Setup) trainerNotes() []string {
 			"token; --engine-share plans an engine beside it")
 	}
 	return list
+}
+
+// headNote says what the planned release of TRL makes of logits.
+func (s *Setup) headNote() string {
+	switch older := s.trl(); {
+	case s.Trainer == "reward":
+		return "TRL's own default is gradient checkpointing (add --checkpointing unless it is off)"
+	case s.fusedHead():
+		return "logits are made in tiles of 4,096 tokens and 32,768 words, never whole, as TRL does since " +
+			"1.15; --trl VERSION plans an older one, and TRL's own default is gradient checkpointing"
+	case s.Trainer == "sft" && older >= 106:
+		return "TRL 1.6 to 1.14 make logits in chunks of tokens: planned as the tiles of 1.15"
+	case s.Trainer == "orpo" && older == 0:
+		return "logits are whole, as in TRL's ORPO of 1.16; gradient checkpointing is TRL's own default"
+	}
+	return "logits are whole; gradient checkpointing is TRL's own default since 0.20"
 }
 
 // trainerWords is the trainer in the line of assumptions.
@@ -189,7 +237,7 @@ func (s *Setup) aside() (a aside, err error) {
 	}
 	g := &a.answers
 	g.batch, g.length = int64(s.Batch), int64(s.Seq)
-	if s.Trainer == "grpo" {
+	if s.Trainer != "ppo" {
 		g.batch *= int64(s.Accumulate)
 	}
 	g.prompt = max(g.length-int64(s.Completion), 1)
@@ -228,6 +276,14 @@ func (a *aside) write(g *tape.Graph, m *models.Model, step int) {
 	g.Scratch("generation", sizes...)
 }
 
+// reference is a forward pass of what answers are compared with: a copy's, or that of the model
+// itself without its adapters.
+func (a *aside) reference(g *tape.Graph, m *models.Model, batch inputs) {
+	g.AdaptersOff = true
+	a.reading(g, m, batch)
+	g.AdaptersOff = false
+}
+
 // reading is a forward pass without gradients, of which a few numbers stay.
 func (a *aside) reading(g *tape.Graph, m *models.Model, batch inputs) {
 	f := g.Enter()
@@ -246,10 +302,10 @@ func (a *aside) before(g *tape.Graph, m *models.Model, batch inputs, step int) {
 	case "kto": // answers to the prompts of others
 		g.Mark(step, "reference")
 		a.reading(g, m, batch)
-	case "grpo", "ppo":
+	case "grpo", "rloo", "ppo":
 		if a.refers {
 			g.Mark(step, "reference")
-			a.reading(g, m, batch)
+			a.reference(g, m, batch)
 		}
 		if a.kind == "ppo" { // the policy's own, the judge's
 			a.reading(g, m, batch)
@@ -265,8 +321,8 @@ func (a *aside) after(g *tape.Graph, m *models.Model, batch inputs, step int) {
 		return
 	}
 	g.Mark(step, "reference")
-	a.reading(g, m, batch)
+	a.reference(g, m, batch)
 	if a.kind == "kto" {
-		a.reading(g, m, batch)
+		a.reference(g, m, batch)
 	}
 }

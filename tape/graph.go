@@ -59,6 +59,8 @@ type Graph struct {
 
 	Outputs *Frame // where an evaluation keeps logits, nil while training
 
+	AdaptersOff bool // layers run as if they had no adapters
+
 	fsdp  *fsdp
 	ddp   *ddp
 	eager *Optimizer // steps each parameter as its gradient comes

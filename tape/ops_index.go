@@ -254,3 +254,25 @@ func (g *Graph) Largest(x *Tensor) *Tensor {
 	eat(x)
 	return out
 }
+
+// Masked is x[mask] for a mask over all dimensions but the last, of which rows are true. The places
+// are found first; the gradient is scattered back into zeros.
+func (g *Graph) Masked(x, mask *Tensor, rows int64) *Tensor {
+	g.op = "index"
+	n := g.prepare("index", x)
+	n.save(mask)
+	places := g.alloc(8*rows*int64(len(mask.Shape)), g.category())
+	out := g.New([]int64{rows, x.Dim(-1)}, x.DType)
+	g.unrefStorage(places)
+	if n != nil {
+		n.emit(out)
+		n.backward = func(n *Node, b *pass) {
+			b.out[0] = b.new(n.metas[0].shape, b.grad[0].DType)
+			at := b.g.alloc(8*rows*int64(len(n.metas[0].shape)-1), event.CategoryTemporary)
+			b.g.scatterScratch(rows, nil)
+			b.g.unrefStorage(at)
+		}
+	}
+	eat(x, mask)
+	return out
+}

@@ -97,14 +97,14 @@ func (g *Graph) Linear(x *Tensor, w, bias *Param) *Tensor {
 		return g.LinearT(x, w.Tensor, tensorOf(bias))
 	}
 	switch {
-	case w.Lora != nil && w.Lora.Magnitude != nil:
+	case w.Lora == nil || g.AdaptersOff:
+		return base()
+	case w.Lora.Magnitude != nil:
 		return g.doraLinear(x, base, w)
-	case w.Lora != nil && w.Bits > 0:
+	case w.Bits > 0:
 		return g.packedLora(x, base, w.Lora, w.Bits)
-	case w.Lora != nil:
-		return g.loraLinear(x, base, w.Lora)
 	}
-	return base()
+	return g.loraLinear(x, base, w.Lora)
 }
 
 // LinearT is Linear on plain tensors.
@@ -151,7 +151,7 @@ func (g *Graph) Conv1D(x *Tensor, w, bias *Param) *Tensor {
 		flat := g.View(x, -1, x.Dim(-1))
 		return g.View(g.Addmm(bias.Tensor, flat, w.Tensor), shape...)
 	}
-	if w.Lora != nil {
+	if w.Lora != nil && !g.AdaptersOff {
 		return g.loraLinear(x, base, w.Lora)
 	}
 	return base()

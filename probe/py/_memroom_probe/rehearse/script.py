@@ -6,6 +6,7 @@ follows an epoch: evaluation, whose batches are often larger. Whatever trains af
 too long, ends the rehearsal.
 """
 
+import copy
 import sys
 import time
 
@@ -18,6 +19,7 @@ PATIENCE = (
     25  # seconds of processor time after which sizes that differ do not prolong the rehearsal
 )
 EVALUATED = 4  # batches of one evaluation that are rehearsed
+PREPARING = 25  # seconds of processor time for the rest of a pass that comes before training
 ENOUGH = (
     40  # seconds of processor time after which the second step's first passes end the rehearsal
 )
@@ -54,6 +56,7 @@ class Script:
         self.fed = None  # the loader's iterator that gave the newest batch, since the last step
         self.ended = None  # when the training data was made to end
         self.later = 0  # optimizer steps since then
+        self.repeating = None  # when batches of a pass before training were first given again
         self.before = 0  # allocations made before the last step began
         self.passes = 0  # backward passes since the last step
         self.evaluations = {}  # what was evaluated -> (how often, form of what came out)
@@ -246,16 +249,31 @@ class Script:
         base.__next__ = follow
 
     def before_batch(self, loader):
-        """Ends the data: of training after the last step, of an evaluation after a few batches."""
+        """Ends the data: of training after the last step, of an evaluation after a few batches.
+        What a pass before training computes is often looked up for every sample later, such as a
+        reference's probabilities: it goes on, with batches that it has had already.
+        """
         self.keep_time()
         loader._memroom_given = getattr(loader, "_memroom_given", 0) + 1
+        if loader._memroom_given == 1 and not self.counts:
+            Repeating.watch(loader)
         evaluates = loader._memroom_given > EVALUATED and not trained(loader)
         if self.ended is not None and (trained(loader) or evaluates):
             raise StopIteration
         if evaluates and self.fed is loader and self.recorder.phase == "eval":
             self.recorder.warnings[SHORTENED] = 1
-            raise StopIteration
+            if not self.prepares(loader):
+                raise StopIteration
         self.fed = loader
+
+    def prepares(self, loader):
+        """Whether this pass comes before training, can be repeated and has time left."""
+        fetcher = getattr(loader, "_dataset_fetcher", None)
+        if self.counts or not isinstance(fetcher, Repeating):
+            return False
+        self.repeating = self.repeating or time.process_time()
+        fetcher.again = time.process_time() - self.repeating < PREPARING
+        return fetcher.again
 
     def end_data(self):
         """Enough was trained. A loop that takes no batches from a loader cannot be ended but with
@@ -278,6 +296,35 @@ class Script:
                 "what follows training broke off (%s: %.120s)" % (kind.__name__, error)
             )
         self.over("steps")
+
+
+class Repeating:
+    """Fetches samples of a dataset; later gives the batches again that it has fetched."""
+
+    def __init__(self, fetcher):
+        self.fetcher, self.again = fetcher, False
+        self.batches = {}  # how many samples -> the batches of so many
+
+    @classmethod
+    def watch(cls, loader):
+        places = torch.utils.data.dataloader._DatasetKind.Map
+        fetcher = getattr(loader, "_dataset_fetcher", None)
+        if fetcher is not None and loader._dataset_kind == places:
+            loader._dataset_fetcher = cls(fetcher)
+
+    def fetch(self, index):
+        size = len(index) if hasattr(index, "__len__") else None
+        held = self.batches.setdefault(size, [])
+        if self.again and held:
+            held.append(held.pop(0))
+            return copy.copy(held[-1])
+        batch = self.fetcher.fetch(index)
+        if len(held) < EVALUATED:
+            held.append(copy.copy(batch))
+        return batch
+
+    def __getattr__(self, name):
+        return getattr(self.fetcher, name)
 
 
 def trained(loader):
