@@ -17,8 +17,8 @@ const smallLlama = `{"model_type": "llama", "architectures": ["LlamaForCausalLM"
 	"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 4,
 	"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 24000, "pad_token_id": 0}`
 
-// What a trainer's flag plans is what a rehearsal of TRL's own trainer asks for; of an older TRL, of
-// the same steps written out.
+// What a trainer's flag plans is what a rehearsal of TRL's own trainer asks for; of an older TRL,
+// of the same steps written out.
 func TestTrainersAgreeWithRehearsals(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a minute of processor time")

@@ -301,7 +301,11 @@ func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*dec
 
 // embed looks tokens up; Gemma multiplies by the square root of the width.
 func (s *decoder) embed(c *ctx, ids *tape.Tensor, table *tape.Param) *tape.Tensor {
-	e := c.Embedding(ids, table)
+	parts := int64(1)
+	if !c.WholeWords {
+		parts = max(c.Tensor, 1)
+	}
+	e := c.EmbeddingCut(ids, table, parts)
 	if !c.WholeWords || c.Division.Sequence { // each rank looked up its own words, or cuts the tokens
 		e = c.outOf(e)
 	}

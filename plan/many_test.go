@@ -105,8 +105,6 @@ func TestManyCards(t *testing.T) {
 				words, _ := planKeeps(t, s)
 				words.Activations = got.Activations
 				got = words
-				// PyTorch's gradient of a cut embedding is that of all words
-				want.Gradients -= 3 * 8000 / 4 * 512 * 2
 			}
 			t.Logf("planned %+v, PyTorch keeps %+v: activations %+.2f %%", got, want,
 				100*off(got.Activations, want.Activations))

@@ -272,7 +272,11 @@ func (g *Graph) RMSNorm(x *Tensor, weight *Param, plusOne bool) *Tensor {
 }
 
 // Embedding looks rows up.
-func (g *Graph) Embedding(ids *Tensor, table *Param) *Tensor {
+func (g *Graph) Embedding(ids *Tensor, table *Param) *Tensor { return g.EmbeddingCut(ids, table, 1) }
+
+// EmbeddingCut looks rows up in one of so many parts of a table. PyTorch's gradient of a part has
+// the rows of all parts: the rank's own are a view of it, which keeps the whole.
+func (g *Graph) EmbeddingCut(ids *Tensor, table *Param, parts int64) *Tensor {
 	g.op = "embedding"
 	n := g.prepare("embedding", table.Tensor)
 	n.save(ids)
@@ -294,7 +298,11 @@ func (g *Graph) Embedding(ids *Tensor, table *Param) *Tensor {
 			if !ids.contiguous() {
 				held = append(held, g.alloc(ids.Numel()*ids.DType.Size(), event.CategoryTemporary))
 			}
-			b.out[0] = b.embeddingGrad(m, ids.Numel())
+			whole := meta{[]int64{m.shape[0] * parts, m.shape[1]}, m.dtype}
+			b.out[0] = b.embeddingGrad(whole, ids.Numel())
+			if parts > 1 {
+				b.out[0] = g.rowsOf(b.out[0], m.shape)
+			}
 			for _, st := range held {
 				g.unrefStorage(st)
 			}
@@ -302,6 +310,14 @@ func (g *Graph) Embedding(ids *Tensor, table *Param) *Tensor {
 	}
 	eat(ids)
 	return out
+}
+
+// rowsOf is the first rows of a matrix that nobody else holds, as a view.
+func (g *Graph) rowsOf(t *Tensor, shape []int64) *Tensor {
+	v := g.alias(t, shape, slices.Clone(t.stride))
+	v.floating = false
+	t.drop()
+	return v
 }
 
 // sortedIndices is the number of indices above which PyTorch sorts them and sums in two passes.
