@@ -272,7 +272,9 @@ func (g *Graph) RMSNorm(x *Tensor, weight *Param, plusOne bool) *Tensor {
 }
 
 // Embedding looks rows up.
-func (g *Graph) Embedding(ids *Tensor, table *Param) *Tensor { return g.EmbeddingCut(ids, table, 1) }
+func (g *Graph) Embedding(ids *Tensor, table *Param) *Tensor {
+	return g.EmbeddingCut(ids, table, 1)
+}
 
 // EmbeddingCut looks rows up in one of so many parts of a table. PyTorch's gradient of a part has
 // the rows of all parts: the rank's own are a view of it, which keeps the whole.
