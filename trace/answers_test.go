@@ -133,7 +133,8 @@ func TestTablesBesideACrash(t *testing.T) {
 		return holderRow{Holder{PID: pid, Bytes: bytes}, 0, at}
 	}
 	own := 2 * gib
-	seen := sizesSeen{rows: []cardRow{{8 * gib, 10 * gib}, {9 * gib, 10 * gib}, {17 * gib, 20 * gib}},
+	seen := sizesSeen{rows: []cardRow{{8 * gib, 10 * gib, 50}, {9 * gib, 10 * gib, 50},
+		{17 * gib, 20 * gib, 50}},
 		holders:  []holderRow{holder(1, 11*gib, 50), holder(2, 11*gib, 5), holder(3, 10*gib, 50)},
 		ownTotal: &own, ownAllocated: &own, ownFree: &own}
 	c := Crash{offset: 10}
