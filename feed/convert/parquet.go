@@ -97,7 +97,8 @@ func parquetNode(c table.Column) (schema.Node, error) {
 		return schema.NewByteArrayNode(c.Name, parquet.Repetitions.Optional, -1), nil
 	}
 	if len(c.Shape) > 1 {
-		return nil, fmt.Errorf("Parquet cannot hold an array of %d dimensions in each row",
+		return nil, fmt.Errorf("each row holds an array of %d dimensions, which Parquet "+
+			"cannot hold",
 			len(c.Shape))
 	}
 	if c.Kind == table.Fixed && len(c.Shape) == 0 {
@@ -143,7 +144,7 @@ func valueNode(c table.Column, repeated parquet.Repetition) (schema.Node, error)
 		if known, there := units[unit]; there && c.DType[1] == 'M' {
 			return logical(schema.NewTimestampLogicalType(false, known), parquet.Types.Int64, -1)
 		}
-		return nil, fmt.Errorf("Parquet has no type for %s", c.DType)
+		return nil, fmt.Errorf("there is no Parquet type for %s", c.DType)
 	}
 }
 

@@ -122,7 +122,7 @@ func (s *Searcher) ask(question map[string]any) (answer, error) {
 	}
 	var a answer
 	if err := json.Unmarshal(reply, &a); err != nil {
-		return a, fmt.Errorf("Optuna's Python process said %.200q", reply)
+		return a, fmt.Errorf("the Python process of Optuna said %.200q", reply)
 	}
 	if a.Error != "" {
 		return a, errors.New("Optuna: " + a.Error)
@@ -141,7 +141,7 @@ func (s *Searcher) gone(err error) error {
 		return fmt.Errorf("%s has no optuna: pip install optuna, or name another one with "+
 			"--python", s.process.Path)
 	}
-	return fmt.Errorf("Optuna's Python process has ended (%w): %s", err, text)
+	return fmt.Errorf("the Python process of Optuna has ended (%w): %s", err, text)
 }
 
 // Ask gives the point of a trial. Asked twice for the same, after a crash, it gives the same.
