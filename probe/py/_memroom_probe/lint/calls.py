@@ -147,6 +147,18 @@ def _handed_class(scope: Scope, owner: str) -> Optional[str]:
     return None
 
 
+def _iterated(scope: Scope) -> Dict[str, List[ast.expr]]:
+    """What the loops of a function go through, by the name of their variable."""
+    if not hasattr(scope, "_iterated"):
+        found: Dict[str, List[ast.expr]] = {}
+        for s in scope.statements:
+            if isinstance(s, LOOPS) and not isinstance(s, ast.While):
+                for name in {key(t) for t in targets(s)}:
+                    found.setdefault(name or "", []).append(s.iter)
+        scope._iterated = found
+    return scope._iterated
+
+
 def _class_of_element(scope: Scope, call: ast.Call, owner: str) -> Optional[str]:
     """Recorder in `for cb in self.callbacks: cb.on_batch_end(loss)`, where a list of this file
     holds a Recorder and no other class has that method with another effect.
@@ -154,13 +166,7 @@ def _class_of_element(scope: Scope, call: ast.Call, owner: str) -> Optional[str]
     file, attribute = scope.file, call.func.attr
     if "." in owner or "[" in owner:
         return None
-    over = [
-        s.iter
-        for s in scope.statements
-        if isinstance(s, LOOPS)
-        and not isinstance(s, ast.While)
-        and any(key(t) == owner for t in targets(s))
-    ]
+    over = _iterated(scope).get(owner, ())
     if len(over) != 1 or not key(over[0]):
         return None
     name = file.element_class_of(key(over[0]))

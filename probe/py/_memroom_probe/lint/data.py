@@ -159,7 +159,26 @@ def frames_grown(file):
             s,
             "`%s` is copied whole in every round to add a piece: at the end the data exists twice"
             % name,
+            hint=not _reads_pieces(file, loop),
         )
+
+
+def _reads_pieces(file, loop) -> bool:
+    """What is added is read from a file, or comes in chunks: not rows that are made up here."""
+    called = [
+        file.callee(n) or "" for s in in_order(loop.body) for n in own(s) if isinstance(n, ast.Call)
+    ]
+    called += [
+        file.callee(n) or ""
+        for name in called
+        if name in file.plain_functions
+        for n in ast.walk(file.plain_functions[name])
+        if isinstance(n, ast.Call)
+    ]
+    return any(name in READ_WHOLE for name in called) or any(
+        re.search(r"chunk|shard|reader|part|frame|day|csv|parquet", key(n) or "", re.I)
+        for n in [*walk_here(loop.iter), *targets(loop)]
+    )
 
 
 def _over_pieces(file, loop) -> bool:
@@ -626,6 +645,9 @@ def _of_paths(s) -> bool:
     which there may be a hundred
     """
     made = getattr(s, "value", None)
+    name = key(s.targets[0]) or "" if isinstance(s, ast.Assign) else ""
+    if re.search(r"(path|file|img|image|mask)s?(_?(path|file|name|list))?s?$", name, re.I):
+        return isinstance(made, (ast.ListComp, ast.Call))
     if not isinstance(made, ast.ListComp):
         return False
     spelt = isinstance(made.elt, (ast.JoinedStr, ast.BinOp)) or (

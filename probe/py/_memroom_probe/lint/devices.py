@@ -474,10 +474,11 @@ def states_of_folds(file) -> Iterator[dict]:
                 continue
             value, container = _put(s)
             state = _state_of(value)
+            if state is None or not container:
+                continue
             loop = next((x for x in place.loops if state in _built_in(scope, x)), None)
             if (
                 loop is None
-                or not container
                 or resets(loop, container, scope)
                 or not any(scope.has_backward(x) or _trains_by_call(x) for x in place.loops)
                 or _handed_to_call(scope, container, s)

@@ -211,6 +211,11 @@ def _frozen(file) -> Set[str]:
                 for s in loop.body
             ):
                 found |= {o for o in owners if o}
+        for n in file.nodes:
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute):
+                off = n.func.attr == "requires_grad_" and n.args and constant(n.args[0]) is False
+                if off or n.func.attr == "freeze" and not n.args:
+                    found.add(key(n.func.value))
         file._frozen = found
     return file._frozen
 

@@ -45,7 +45,8 @@ def is_test(file: Any, path: str) -> bool:
         return True
     tests = [n for n in file.nodes if isinstance(n, FUNCTIONS) and n.name.startswith("test_")]
     asserts = any(isinstance(n, ast.Assert) for f in tests for n in ast.walk(f))
-    return asserts and bool(_TEST_NAME.search(path) or _TEST_FOLDER.search(path))
+    named, kept = _TEST_NAME.search(path), _TEST_FOLDER.search(path)
+    return bool(named and kept or asserts and (named or kept))
 
 
 def _may_use_torch(file: Any) -> bool:
@@ -77,7 +78,7 @@ _PARTS = re.compile(
 )
 
 
-def few_rounds(loop: Any) -> bool:
+def few_rounds(loop: Any, file: Any = None) -> bool:
     """A loop whose rounds were written down one by one: over a literal, a small range, the parts of
     a model, the terms of a loss.
     """
@@ -96,11 +97,32 @@ def few_rounds(loop: Any) -> bool:
         over = over.args[0]
     if isinstance(over, (ast.List, ast.Tuple, ast.Dict, ast.Set)):
         return True
+    if file is not None and isinstance(over, ast.Name) and over.id in _written_down(file):
+        return True
     if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute):
         if over.func.attr not in ("items", "values", "keys"):
             return over.func.attr in ("children", "modules", "parameters", "named_parameters")
         over = over.func.value
     return bool(_PARTS.search((key(over) or "").split(".")[-1]))
+
+
+def _written_down(file: Any) -> Any:
+    """Names that stand for a short literal wherever they are set."""
+    if not hasattr(file, "_written_down"):
+        short, other = set(), set()
+        for n in file.nodes:
+            if isinstance(n, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)):
+                value = getattr(n, "value", None)
+                entries = getattr(value, "elts", getattr(value, "keys", None))
+                few = isinstance(entries, list) and 0 < len(entries) <= 2 * FEW
+                for t in targets(n):
+                    (short if few and isinstance(n, ast.Assign) else other).add(key(t))
+            elif isinstance(n, ast.arg):
+                other.add(n.arg)
+            elif isinstance(n, ast.Call) and method(n) in ("append", "extend", "add"):
+                other.add(key(n.func.value) if isinstance(n.func, ast.Attribute) else None)
+        file._written_down = short - other
+    return file._written_down
 
 
 def short_window(loop: Any, name: str) -> bool:

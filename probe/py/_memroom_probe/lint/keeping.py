@@ -35,7 +35,7 @@ _STEP = re.compile(r"^_?(training_step|train_step|train_batch|train_on_batch|opt
 def training_loop(place, scope: Scope):
     """The innermost loop around a statement in which gradients are computed; else None."""
     for loop in reversed(place.loops if place else ()):
-        if scope.has_backward(loop) and not few_rounds(loop):
+        if scope.has_backward(loop) and not few_rounds(loop, scope.file):
             return loop
     return None
 
@@ -239,7 +239,7 @@ def _decorated_with(file, decorator) -> List[ast.AST]:
 def _kept_of_generator(file, scope: Scope) -> Iterator[dict]:
     """list(steps(model)) and [x for x in steps(model)], where steps trains and yields its losses"""
     for s in scope.statements:
-        for call in calls(s):
+        for call in [n for n in own(s) if isinstance(n, ast.Call)]:
             generator, what = _gathered(scope, call)
             if generator is None:
                 continue

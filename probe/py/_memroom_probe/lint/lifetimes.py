@@ -10,7 +10,7 @@ import re
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from . import rules
-from .evaluation import _BATCHES, _ONE_BATCH, _grad_off_for_good, uses_card
+from .evaluation import _BATCHES, _ONE_BATCH, _frozen, _grad_off_for_good, uses_card
 from .evidence import SMALL, few_rounds, of_this_round, short_window
 from .machine import Args, Frame, Machine
 from .names import FUNCTIONS, key, targets, walk_here
@@ -215,7 +215,7 @@ class Judge:
         for loop, first, second, obj, puts in sorted(
             self.story.grown, key=lambda g: len(g[3].born), reverse=True
         ):
-            if obj.bounded or obj.escaped or few_rounds(loop.node):
+            if obj.bounded or obj.escaped or few_rounds(loop.node, self.file):
                 continue
             found = [x for p in puts for x in self._fresh(p, first, second)]
             yield from self._graphs(loop, first, second, obj, found)
@@ -300,8 +300,9 @@ class Judge:
             return False
         if n.doubtful and not _TENSORS.search(name):
             return False
-        if not any(a.maker is not None and second in a.born for a in ancestors(n)):
-            return False  # no model acts in this loop
+        made = [a for a in ancestors(n) if a.maker is not None and second in a.born]
+        if not made or any(a.where[-1][1] in self.m.given for a in made):
+            return False  # no model acts in this loop, or somebody else has what it gave
         around = [r.loop for r in n.born]
         around = around[: around.index(loop)] if loop in around else []
         return any(outer.backward for outer in around)
@@ -473,7 +474,7 @@ class Judge:
 
     def chained(self) -> Iterator[dict]:
         for loop, first, second, slot, n in self.story.chained:
-            if few_rounds(loop.node) or _is_target(loop, slot.name):
+            if few_rounds(loop.node, self.file) or _is_target(loop, slot.name):
                 continue
             summed = n.used and _sums_batches(loop)  # one backward behind the loop
             unused = self._unused(n) and _over_batches(loop)
@@ -555,7 +556,7 @@ class Judge:
     def windows(self) -> Iterator[dict]:
         """Containers that are emptied once in several rounds."""
         for loop, obj, put in self.story.windows:
-            if not loop.backward or obj.bounded or obj.escaped or few_rounds(loop.node):
+            if not loop.backward or obj.bounded or obj.escaped or few_rounds(loop.node, self.file):
                 continue
             if not loop.conditional and not obj.window:
                 continue
@@ -606,6 +607,7 @@ class Judge:
     def evaluation(self) -> Iterator[dict]:
         if _grad_off_for_good(self.file):
             return
+        frozen = _frozen(self.file) - {None}
         sites: Dict[ast.stmt, List[Tuple[bool, Any, Set[Node]]]] = {}
         for where, quiet, rounds, given in self.story.forwards:
             sites.setdefault(where[-1][1], []).append((quiet, rounds, given))
@@ -613,6 +615,8 @@ class Judge:
             if not all(quiet for quiet, _, _ in calls):
                 continue
             if any(r.loop.backward for _, rounds, _ in calls for r in rounds[-1:]):
+                continue
+            if any(isinstance(n, ast.Call) and key(n.func) in frozen for n in walk_here(s)):
                 continue
             given = set().union(*[g for _, _, g in calls])
             if any(n.used for n in given) or given & self.m.returned:
@@ -661,6 +665,7 @@ class Judge:
                     s,
                     "the whole content of a file (%s) is moved to the GPU, where it takes the room "
                     "of activations" % what.whole,
+                    hint=not _trains(self.file),
                 )
             elif kind == "thrown away":
                 yield from self.tell(
@@ -720,6 +725,15 @@ class Judge:
                 "torch.load without map_location puts the checkpoint on the card it was saved "
                 "from, and a variable keeps that copy while the model trains",
             )
+
+
+def _trains(file: Any) -> bool:
+    return any(
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr in ("backward", "fit", "step", "train")
+        for n in file.nodes
+    )
 
 
 def _plain(graph: Set[Node]) -> bool:

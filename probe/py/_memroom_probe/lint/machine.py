@@ -154,6 +154,7 @@ class Machine:
         self.limits: List[Obj] = []  # containers whose length the condition around asks for
         self.forward_depth = 0
         self.ran: Set[ast.AST] = set()  # functions that some call reached
+        self.given: Set[Any] = set()  # forward passes whose results unknown code was given
         self.runs: Dict[ast.AST, int] = {}
         self.returned: Set[Node] = set()  # what the functions that nobody here calls give back
         self.globals = Frame(None, None, (), 0)
@@ -197,6 +198,9 @@ class Machine:
         inputs: List[Node] = []
         for v in values:
             inputs += held_with_via(v)
+        for n in inputs:
+            if n.graph:  # unknown code may keep it and differentiate it later
+                self.given |= {a.where[-1][1] for a in ancestors(n) if a.maker is not None}
         return frozenset([self.node(None, inputs, label)])
 
     def derive(self, inputs: List[Node], label: str = "", kind: str = "") -> Node:

@@ -664,8 +664,11 @@ _SAMPLES = re.compile(
 
 def _many_samples(loop) -> bool:
     """A range whose end is not written down, or a loop over data: many calls."""
+    if any(isinstance(n, ast.Call) and method(n) == "input" for n in ast.walk(loop)):
+        return False  # somebody types
     if isinstance(loop.iter, ast.Call) and method(loop.iter) == "range":
-        return True
+        last = constant(loop.iter.args[-1]) if loop.iter.args else None
+        return not isinstance(last, int) or last >= 40
     return any(
         _SAMPLES.search(key(n) or "")
         for n in walk_here(loop.iter)
@@ -695,7 +698,7 @@ def predict_in_loop(file):
                 and not any(key(t) == owner for i in in_order(loop.body) for t in targets(i))
                 and not _predicts_itself(file, owner)
                 and (file.made_from(owner) or "").split(".")[0] not in _NOT_KERAS
-                and not evidence.few_rounds(loop)
+                and not evidence.few_rounds(loop, file)
             ):
                 yield rules.finding(
                     "keras-predict-in-loop",
