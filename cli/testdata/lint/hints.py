@@ -66,3 +66,15 @@ def accumulated(model, loader, optimizer, accelerator, loss_fn, steps):
         if accelerator.sync_gradients:
             print(shown)
             shown = 0
+
+
+def forces(model, loader):
+    """Gradients by the positions need the graph."""
+    model.eval()
+    found = []
+    for data in loader:
+        data.pos.requires_grad = True
+        energy = model(data.to("cuda")).sum()
+        (grad,) = torch.autograd.grad(outputs=energy, inputs=data.pos)
+        found.extend(grad.tolist())
+    return found

@@ -48,3 +48,17 @@ def mapped_clean(path, model, opt):
         opt.zero_grad()
         model(data[i : i + 16].to("cuda")).mean().backward()
         opt.step()
+
+
+def gradients(model, loader, opt):
+    """One number of each is small, the gradients themselves are as large as the model."""
+    model.cuda()
+    record, norms = {name: [] for name, _ in model.named_parameters()}, []
+    for x, y in loader:
+        opt.zero_grad()
+        torch.nn.functional.mse_loss(model(x.cuda()), y.cuda()).backward()
+        for name, p in model.named_parameters():
+            norms.append(p.grad.norm())
+            record[name].append(p.grad.clone())  # expect: model-copies-kept
+        opt.step()
+    return record, norms

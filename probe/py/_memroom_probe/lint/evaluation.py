@@ -16,9 +16,7 @@ _EVALUATES = re.compile(
     r"^_?(eval|evaluate|validate|validation|predict|infer|inference)(_|$)|^_?test$"
 )
 # for sample in batch, for i in range(batch_size): inside of one batch
-_ONE_BATCH = re.compile(
-    r"^(batch|cur_batch|minibatch|mini_batch|batch_size|bsz|batch_dict)($|\.|\[)", re.I
-)
+_ONE_BATCH = re.compile(r"^(\w*_batch|batch|minibatch|batch_size|bsz|batch_dict)($|\.|\[)", re.I)
 _BATCHES = re.compile(r"load|dataset|batch|_dl$|^dl$|_iter|generator", re.I)
 
 

@@ -78,6 +78,9 @@ _PARTS = re.compile(
 )
 
 
+_COUNTS = re.compile(r"accum|critic|layers$|heads$|scales$|levels$|stages$|blocks$|branches$", re.I)
+
+
 def few_rounds(loop: Any, file: Any = None) -> bool:
     """A loop whose rounds were written down one by one: over a literal, a small range, the parts of
     a model, the terms of a loss.
@@ -90,8 +93,11 @@ def few_rounds(loop: Any, file: Any = None) -> bool:
         return False
     while isinstance(over, ast.Call) and over.args:
         if method(over) == "range":
-            last = constant(over.args[-1] if len(over.args) < 3 else over.args[1])
-            return isinstance(last, int) and last <= FEW
+            end = over.args[-1] if len(over.args) < 3 else over.args[1]
+            last = constant(end)
+            if isinstance(last, int):
+                return last <= FEW
+            return bool(_COUNTS.search(key(end) or ""))
         if method(over) not in ("enumerate", "reversed", "sorted", "list", "tqdm", "zip"):
             break
         over = over.args[0]

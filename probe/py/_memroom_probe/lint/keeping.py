@@ -604,8 +604,13 @@ def kept_by_cache(file) -> Iterator[dict]:
             continue
         cache = next(filter(None, (_cache(file, d) for d in function.decorator_list)), None)
         if cache is not None:
-            yield from _cached(scope, *cache)
-            continue
+            if any(
+                a.arg not in ("self", "cls")
+                for a in ast.walk(function.args)
+                if isinstance(a, ast.arg)
+            ):
+                yield from _cached(scope, *cache)
+            continue  # without arguments there is one result
         for kept in scope.trace.kept:
             if (
                 kept.how == "store"

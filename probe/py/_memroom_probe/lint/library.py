@@ -168,7 +168,7 @@ class Library:
             marks["@property"] = True
         elif name == "staticmethod":
             marks["@static"] = True
-        elif name in ("lru_cache", "cache"):
+        elif name in ("lru_cache", "cache") and s.args.args + s.args.kwonlyargs:
             kept = m.obj("dict", s.name)
             kept.bounded = _bounded_cache(d, name)
             kept.extra = None
@@ -505,6 +505,7 @@ class Library:
             return NUMBER
         if name == "grad":
             made = m.node(False, label="grad")
+            made.of_weights = n.weight
             made.card = n.card
             return frozenset([made])
         if name in ("T", "mT", "real", "imag", "H", "values", "iloc", "loc"):
@@ -1106,7 +1107,8 @@ class Library:
         if last in ("save", "manual_seed", "synchronize", "empty_cache", "is_available"):
             return NUMBER
         if name == "torch.autograd.grad" or last == "backward":
-            given = frozenset(n for v in args.pos[:1] for n in held_with_via(v))
+            first = args.get(0, "outputs") or args.get(0, "tensors")
+            given = frozenset(held_with_via(first))
             m.backward(given, frees=last == "backward")
             made_node = m.node(False)
             made_node.tensor = True

@@ -13,7 +13,7 @@ from . import rules
 from .evaluation import _BATCHES, _ONE_BATCH, _frozen, _grad_off_for_good, uses_card
 from .evidence import SMALL, few_rounds, of_this_round, short_window
 from .machine import Args, Frame, Machine
-from .names import FUNCTIONS, key, targets, walk_here
+from .names import FUNCTIONS, key, method, targets, walk_here
 from .values import (
     NONE,
     VARYING,
@@ -298,6 +298,8 @@ class Judge:
         """
         if n.used or not n.graph or n in self.m.returned:
             return False
+        if not isinstance(loop.node, (ast.For, ast.While)) or not _acts(self.file):
+            return False
         if n.doubtful and not _TENSORS.search(name):
             return False
         made = [a for a in ancestors(n) if a.maker is not None and second in a.born]
@@ -414,7 +416,7 @@ class Judge:
         for x, path, inside in found:
             if isinstance(x, Node) and x.kind == "exception":
                 kinds.setdefault("exception", []).append((x, path))
-            elif isinstance(x, Node) and x.of_weights and x.card and not x.graph:
+            elif isinstance(x, Node) and x.of_weights and x.card and not x.graph and not x.scalar:
                 kinds.setdefault("copy", []).append((x, path))
             elif isinstance(x, Obj) and x.kind == "optimizer":
                 kinds.setdefault("optimizer", []).append((x, path))
@@ -725,6 +727,14 @@ class Judge:
                 "torch.load without map_location puts the checkpoint on the card it was saved "
                 "from, and a variable keeps that copy while the model trains",
             )
+
+
+_ACTS = frozenset("log_prob sample act select_action choose_action multinomial argmax".split())
+
+
+def _acts(file: Any) -> bool:
+    """Does the file choose actions? Else what is gathered may be for a loss after all."""
+    return any(isinstance(n, ast.Call) and method(n) in _ACTS for n in file.nodes)
 
 
 def _trains(file: Any) -> bool:

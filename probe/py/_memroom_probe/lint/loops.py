@@ -4,7 +4,7 @@ import ast
 import re
 
 from . import evidence, rules
-from .flow import backward_values, in_order, innermost, scopes, variables
+from .flow import backward_values, calls_module, in_order, innermost, scopes, variables
 from .names import LOOPS, calls, constant, key, keyword, method, own, targets
 
 
@@ -33,7 +33,30 @@ def retain_graph(file):
                         s,
                         "the graph is kept after backward, and nothing behind it in the loop "
                         "differentiates it again: it stays beside the next one",
+                        hint=_begun_before(scope, place.loops[-1]),
                     )
+
+
+def _begun_before(scope, loop) -> bool:
+    """Does the loop use a tensor that was computed before it? Then every round may need that part
+    of the graph again.
+    """
+    used = {n.id for s in loop.body for n in ast.walk(s) if isinstance(n, ast.Name)}
+    for s in scope.statements:
+        if not isinstance(s, ast.Assign) or s.lineno >= loop.lineno:
+            continue
+        made = any(
+            isinstance(n, ast.Call)
+            and (
+                calls_module(n, scope) is not None
+                or (scope.file.callee(n) or "").startswith("torch.nn.functional.")
+            )
+            for n in own(s)
+        )
+        names = {key(t) for t in targets(s)} - set(scope.modules)
+        if made and used & names:
+            return True
+    return False
 
 
 def _is_last(scope, loop, call):

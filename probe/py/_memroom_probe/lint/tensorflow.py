@@ -662,6 +662,16 @@ _SAMPLES = re.compile(
 )
 
 
+def _uses_target(loop) -> bool:
+    """Is each call another sample? Else it is a measurement."""
+    names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    return any(
+        isinstance(n, ast.Name) and n.id in names and isinstance(n.ctx, ast.Load)
+        for s in loop.body
+        for n in ast.walk(s)
+    )
+
+
 def _many_samples(loop) -> bool:
     """A range whose end is not written down, or a loop over data: many calls."""
     if any(isinstance(n, ast.Call) and method(n) == "input" for n in ast.walk(loop)):
@@ -705,7 +715,7 @@ def predict_in_loop(file):
                     s,
                     "predict() builds a data pipeline at every call, and what it leaves behind "
                     "grows with the number of calls",
-                    hint=not _many_samples(loop),
+                    hint=not _many_samples(loop) or not _uses_target(loop),
                 )
                 return
 
