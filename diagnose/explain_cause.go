@@ -241,7 +241,8 @@ func byFragments(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return judged{}, false
 	}
 	times, share := float64(*c.Idle)/float64(*c.Requested), float64(*c.Idle)/float64(*c.Capacity)
-	sure := times >= 4 && (share >= 0.05 || times >= 8 && *c.Idle >= 768*event.MiB)
+	sure := times >= 4 && (share >= 0.05 || times >= 8 && *c.Idle >= 768*event.MiB &&
+		share >= crumbs)
 	if !sure && (times < 1 || share < 0.2) && (times < 1.5 || share < 0.1) {
 		return judged{}, false
 	}

@@ -168,6 +168,9 @@ func inUse(on map[remedy.ID]string, c *trace.Crash, h *trace.Hints) {
 	if text := first(c.Signs[trace.SignOffload], h.Signs[trace.SignOffload]); text != "" {
 		on[remedy.OptimizerOffload] = text
 	}
+	if packed := c.Signs[trace.SignPacked]; packed != "" {
+		on[remedy.Quantize8Bit], on[remedy.Quantize4Bit] = packed, packed
+	}
 	if !seen(c, h, trace.SignWSL) && c.Kind != "" {
 		on[remedy.WSLMemory] = "nothing shows that it runs under WSL"
 	}

@@ -72,6 +72,7 @@ const (
 	SignStudy      = "study"       // trials of Optuna
 	SignLearning   = "learning"    // a model is trained, in words that nothing else uses
 	SignTaken      = "taken"       // a table above the end shows a full card; what was taken
+	SignPacked     = "packed"      // a model whose weights have few bits already, by its name
 	SignEvalLoop   = "eval_loop"   // TensorFlow's own word for a loop of evaluation or prediction
 	SignInfers     = "infers"      // inference, prediction or generation, in words
 	SignTrees      = "trees"       // boosted trees and tables on the card: XGBoost, LightGBM, RAPIDS
@@ -199,6 +200,7 @@ var signsNear = []sign{
 		`\bepochs?\b ?[=:#\[(]? ?\d|\bloss["']?\s?[=:]\s?\d|lr["']?\s?[=:]\s?\d|learn(?:ing)?[ _]rate|gradient[ _-](?:accum|checkpoint)|` +
 		`training_step|trainer\.(?:train|fit)|\.fit\(|gradient_accumulation|\bwhile training|during training|` +
 		`(?:start|begin|run)\w* (?:the )?(?:pre-?)?training|train(?:ing)? (?:a|my|the|on|with|from)\b`)},
+	{SignPacked, later(`(?i)[\w.]+[-_](fp8|awq|gptq|int[48]|w[48]a\d+|nf4|bnb-4bit|[48]bit)\b`)},
 	{SignEvalLoop, later(`(?i)(?:recorded from|error in|in) (prediction_loop|evaluation_loop)`)},
 	{SignInfers, later(`(?i)\binferenc\w*|\binfer(?:s|ring)?\b|[\w/]*(?:infer|predict|demo|generate|serve|sample|chat|` +
 		`transcribe|detect|inpaint|upscale|synthes|convert|extract|encode|test)\w*\.py\b|\bgenerat(?:e|es|ing|ion)\b|` +
