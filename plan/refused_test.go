@@ -279,3 +279,17 @@ func TestOlderTorch(t *testing.T) {
 		}
 	}
 }
+
+// TestSeveralRanksAreDDP where nothing else is said; one is not sharded.
+func TestSeveralRanksAreDDP(t *testing.T) {
+	for ranks, want := range map[int]string{1: "", 2: "ddp", 8: "ddp"} {
+		if got := (Setup{Setup: remedy.Setup{Ranks: ranks}}).WithDefaults().Shard; got != want {
+			t.Errorf("%d ranks: %q, want %q", ranks, got, want)
+		}
+	}
+	for size, good := range map[string]bool{"1GiB": true, "1023MiB": false} {
+		if _, err := FindCard(size); (err == nil) != good {
+			t.Errorf("a card of %s: %v", size, err)
+		}
+	}
+}
