@@ -89,7 +89,7 @@ func TestSetupsThatMakeNoSense(t *testing.T) {
 			func(s *Setup) { s.Trainer, s.Engine = "ppo", 0.3 }},
 		"--engine-share must be": {func(s *Setup) { s.Trainer, s.Engine = "grpo", 1 },
 			func(s *Setup) { s.Trainer, s.Engine = "grpo", 0.99 }},
-		"a fused loss makes no logits": {func(s *Setup) { s.Trainer, s.ChunkedLoss = "dpo", true },
+		"leave out --loss fused": {func(s *Setup) { s.Trainer, s.ChunkedLoss = "dpo", true },
 			func(s *Setup) { s.ChunkedLoss = true }},
 	} {
 		for i, change := range pair {
