@@ -41,6 +41,9 @@ func TestSetupsThatMakeNoSense(t *testing.T) {
 			lora(func(s *Setup) { s.DoRA = true })},
 		"--modules-to-save names modules": {func(s *Setup) { s.TrainWhole = []string{"lm_head"} },
 			lora(func(s *Setup) { s.TrainWhole = []string{"lm_head"} })},
+		"came with torch 2.1": {
+			func(s *Setup) { s.AllocConf, s.Torch = "expandable_segments:True", "2.0" },
+			func(s *Setup) { s.AllocConf, s.Torch = "expandable_segments:True", "2.1" }},
 		"sees one gradient at a time: leave out --accumulate": {
 			func(s *Setup) { s.InBackward, s.Clip = true, true }, func(s *Setup) { s.InBackward = true }},
 		"leave out --accumulate and --clip": {

@@ -163,6 +163,10 @@ func (s Setup) Check() error {
 			"--target-seq is for models that read one sequence and write another: leave it out"},
 		{s.Transformers != "" && release(s.Transformers) == 0,
 			"--transformers names a release such as 4.48"},
+		{strings.Contains(s.AllocConf, "expandable_segments:T") && s.Torch != "" &&
+			release(s.Torch) < expandableTorch,
+			"expandable_segments came with torch 2.1, and an older one refuses to start with it: leave " +
+				"it out of --alloc-conf"},
 		{s.TRL != "" && release(s.TRL) == 0, "--trl names a release such as 1.13"},
 		{s.LoRADropout < 0 || s.LoRADropout >= 1,
 			"--lora-dropout must be at least 0 and less than 1"},
@@ -214,9 +218,10 @@ func (s Setup) WithDefaults() Setup {
 
 // The releases of torch that changed what a plain loop does.
 const (
-	foreachTorch = 200 // optimizers take all parameters at once; gradients go to None
-	leanSoftmax  = 111 // softmax keeps its result only
-	lazyTorch    = 113 // kernels are loaded when they are first used
+	foreachTorch    = 200 // optimizers take all parameters at once; gradients go to None
+	leanSoftmax     = 111 // softmax keeps its result only
+	expandableTorch = 201 // expandable_segments is known
+	lazyTorch       = 113 // kernels are loaded when they are first used
 )
 
 // olderThan says whether the setup's torch is one before a release.
