@@ -371,7 +371,7 @@ var rules = []Rule{
 			"variable does not free them.",
 		"Call `keras.backend.clear_session()` at the start of each round, then `del model` and " +
 			"`gc.collect()`. Or train each model in its own process.", "clear_session"},
-	{"keras-loop-in-one-process", Hint, "Keras models built in a loop",
+	{"keras-loop-in-one-process", sized, "Keras models built in a loop",
 		"Some TensorFlow versions keep the traced functions of compiled models even after " +
 			"clear_session().",
 		"If memory grows, train each model in its own process (multiprocessing with \"spawn\"), " +

@@ -67,6 +67,7 @@ def _may_use_torch(file: Any) -> bool:
 
 
 FEW = 10  # rounds that a reader takes in at a glance
+MANY = 100  # rounds over which a little a round becomes much
 
 
 # What a model is made of, and the terms of one loss: as many as somebody wrote down.
@@ -110,6 +111,17 @@ def few_rounds(loop: Any, file: Any = None) -> bool:
             return over.func.attr in ("children", "modules", "parameters", "named_parameters")
         over = over.func.value
     return bool(_PARTS.search((key(over) or "").split(".")[-1]))
+
+
+def many_rounds(loop: Any) -> bool:
+    """A loop that is seen to go on for long: without an end, or a range of a hundred and more."""
+    if isinstance(loop, ast.While):
+        return constant(loop.test) in (True, 1)
+    over = getattr(loop, "iter", None)
+    if not isinstance(over, ast.Call) or method(over) != "range" or not over.args:
+        return False
+    last = constant(over.args[-1] if len(over.args) < 3 else over.args[1])
+    return isinstance(last, int) and last >= MANY
 
 
 def _written_down(file: Any) -> Any:

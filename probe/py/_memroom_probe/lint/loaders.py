@@ -45,7 +45,8 @@ def buffers(file) -> Iterator[dict]:
         workers = _workers(call)
         if workers == 0:
             continue
-        batch = constant(keyword(call, "batch_size"), 1)
+        size = keyword(call, "batch_size") or (call.args[1] if len(call.args) > 1 else None)
+        batch = constant(size, 1)
         prefetch = constant(keyword(call, "prefetch_factor"), 2)
         stays = constant(keyword(call, "persistent_workers")) is True
         streams = _streams(file, call)
@@ -59,7 +60,7 @@ def buffers(file) -> Iterator[dict]:
                 call,
                 "persistent_workers keeps every worker alive between epochs, and with it its "
                 "batches, shuffle buffers and open shards",
-                hint=not streams,
+                hint=not streams and not large,
             )
         elif large and many or deep and (many or large) or very_deep:
             yield rules.finding(

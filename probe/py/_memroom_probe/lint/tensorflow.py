@@ -556,6 +556,7 @@ def models_in_loop(file):
                 s,
                 "a model is built, compiled and trained in every iteration: traces of its "
                 "functions may stay in memory although clear_session() is called",
+                hint=not evidence.many_rounds(loop),
             )
 
 
