@@ -194,6 +194,8 @@ func (r *row) reason(card plan.Card) string {
 		return "not said: what was measured"
 	case strings.HasPrefix(r.ID, "fms:santacoder:QLoRA4:"):
 		return "inferred from its batches: logits and an fp32 copy of them held through the backward pass"
+	case strings.HasPrefix(r.ID, "fms:llama-2-70b:QLoRA4:") && strings.Contains(r.ID, ":2gpu:"):
+		return "inferred from its batches: two cards hold 5 GiB a sample more than one, as all checkpoints"
 	case strings.HasPrefix(r.Measure, "nvidia-smi") &&
 		float64(r.Published) > filled*float64(card.Total):
 		return "the figure fills the card: nvidia-smi counts what the allocator keeps unused"
