@@ -127,6 +127,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.TorchSeen: torch,
 		remedy.Metrics:   has(c, trace.SignMetrics),
 		remedy.SGDSeen:   has(c, trace.SignSGD),
+		remedy.AllAtOnce: allAtOnce(c),
 		remedy.TreesSeen: has(c, trace.SignTrees) || c.Kind == "catboost",
 		remedy.Pinned:    j.detail == "pinned",
 		remedy.Networks:  network,
@@ -141,6 +142,14 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.MayTrain:  network && onCard(c) && work == remedy.Undecided,
 	}
 	return facts
+}
+
+// allAtOnce reports whether a step of PyTorch's own optimizers ran that makes temporary tensors as
+// large as all parameters. One that fails while it makes its states is helped by no other step.
+func allAtOnce(c *trace.Crash) bool {
+	return slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+		return strings.HasPrefix(f.Name, "_multi_tensor_")
+	})
 }
 
 // flatLayer are layers whose weights grow with the whole input.

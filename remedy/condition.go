@@ -46,6 +46,7 @@ const (
 	TorchSeen  Fact = "PyTorch is used"
 	Metrics    Fact = "metric objects are used"
 	SGDSeen    Fact = "plain SGD is used"
+	AllAtOnce  Fact = "the optimizer's step works on all parameters at once"
 	TreesSeen  Fact = "boosted trees or frames are on the card"
 	Pinned     Fact = "batches are pinned"
 	Networks   Fact = "a network computes"
@@ -95,7 +96,7 @@ var conditions = map[ID]condition{
 	Checkpointing:      {work: trainingOnly},
 	ActivationBudget:   {work: trainingOnly, all: []Fact{TorchSeen}},
 	ActivationOffload:  {work: trainingOnly, all: []Fact{TorchSeen}},
-	OptimizerFused:     {work: trainingOnly, never: []Fact{SGDSeen}},
+	OptimizerFused:     {work: trainingOnly, all: []Fact{AllAtOnce}, never: []Fact{SGDSeen}},
 	Optimizer8Bit:      {work: trainingOnly, never: []Fact{SGDSeen}},
 	OptimizerAdafactor: {work: trainingOnly, never: []Fact{SGDSeen}},
 	OptimizerPaged:     {work: trainingOnly, never: []Fact{SGDSeen}},
