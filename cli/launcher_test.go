@@ -106,8 +106,10 @@ func TestRehearsalOfSpawnedRanks(t *testing.T) {
 	if code != 0 || len(p.Ranks) != 2 || p.Ranks[1].First != 2 {
 		t.Fatalf("code %d, ranks %v: %s", code, p.Ranks, message)
 	}
-	if more := p.Ranks[1].Allocated - p.Ranks[0].Allocated; more != 128*event.MiB {
-		t.Errorf("the last rank keeps %s more, want 128MiB", more)
+	// What the collector frees a little later may lie at the peak of one rank and not of another.
+	more := p.Ranks[1].Allocated - p.Ranks[0].Allocated
+	if more < 127*event.MiB || more > 129*event.MiB {
+		t.Errorf("the last rank keeps %s more (%d bytes), want 128MiB", more, int64(more))
 	}
 }
 
