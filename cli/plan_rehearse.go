@@ -259,10 +259,8 @@ func probeHome(fallback string) string {
 
 // writeTarget tells the probe which card to play.
 func (c *planCmd) writeTarget(path string, t plan.Target) error {
-	card := map[string]any{"name": "NVIDIA " + t.Card.Name, "total_memory": int64(t.Card.Total),
-		"sms":   t.Card.SMs,
-		"major": t.Card.Capability / 10, "minor": t.Card.Capability % 10, "steps": c.Steps,
-		"ranks": c.Ranks, "rank": c.rank, "count": c.cards()}
+	card := t.Card.Played()
+	card["steps"], card["ranks"], card["rank"], card["count"] = c.Steps, c.Ranks, c.rank, c.cards()
 	known := filepath.Join(filepath.Dir(path), "workspaces")
 	torch, err := writeWorkspaces(known, t)
 	if err != nil {

@@ -256,3 +256,12 @@ func (c Card) options() tape.Options {
 	}
 	return o
 }
+
+// Played are the facts of the card that a rehearsal plays, by the names that the probe reads. They
+// are those of the tape, so that a plan and a rehearsal of the same card agree.
+func (c Card) Played() map[string]any {
+	o := c.options()
+	return map[string]any{"name": "NVIDIA " + c.Name, "total_memory": int64(c.Total),
+		"sms": o.SMs, "threads": o.SMThreads, "blas": o.BLAS, "blaslt": o.BLASLt,
+		"major": c.Capability / 10, "minor": c.Capability % 10}
+}

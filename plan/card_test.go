@@ -77,3 +77,27 @@ func TestUnmeasuredCardsAreDoubted(t *testing.T) {
 		}
 	}
 }
+
+// A rehearsal plays the card that a plan from a configuration assumes.
+func TestRehearsalsPlayThePlannedCard(t *testing.T) {
+	known := map[string][2]int64{ // resident threads, bytes of cuBLAS's workspace
+		"H200": {2048, 32 << 20}, "A100-80": {2048, 8519680}, "RTX4090": {1536, 8519680},
+		"T4": {1024, 8519680}, "RTX5090": {1536, 8519680}, "80GiB": {2048, 8519680},
+	}
+	for name, want := range known {
+		card, err := FindCard(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		played, o := card.Played(), card.options()
+		got := [2]int64{played["threads"].(int64), played["blas"].(int64)}
+		if got != want || got != [2]int64{o.SMThreads, o.BLAS} || played["blaslt"] != o.BLASLt {
+			t.Errorf("%s: rehearsals play %v, plans assume %d threads and %d bytes; want %v", name,
+				played, o.SMThreads, o.BLAS, want)
+		}
+	}
+	calibrated := Card{Name: "H200", Capability: 90, SMs: 132, BLAS: 1 << 20, BLASLt: 1 << 10}
+	if p := calibrated.Played(); p["blas"] != int64(1<<20) || p["blaslt"] != int64(1<<10) {
+		t.Errorf("what was measured on the card is not played: %v", p)
+	}
+}

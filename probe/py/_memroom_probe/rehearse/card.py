@@ -18,6 +18,9 @@ DEFAULTS = {
     "sms": 132,
     "major": 9,
     "minor": 0,
+    "threads": 2048,  # resident on a multiprocessor
+    "blas": 32 << 20,  # bytes of the workspace that cuBLAS keeps for each thread that multiplies
+    "blaslt": 1 << 20,  # the same of cuBLASLt
     "count": 1,
 }
 
@@ -30,7 +33,7 @@ class Properties:
         self.major, self.minor = card["major"], card["minor"]
         self.total_memory = card["total_memory"]
         self.multi_processor_count = card["sms"]
-        self.max_threads_per_multi_processor = 2048 if self.major != 8 or self.minor == 0 else 1536
+        self.max_threads_per_multi_processor = card["threads"]
         self.max_threads_per_block = 1024
         self.warp_size = 32
         self.regs_per_multiprocessor = 65536

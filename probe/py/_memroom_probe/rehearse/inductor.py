@@ -24,6 +24,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .recorder import TEMPORARY, WORKSPACE
+from .rules import blas_workspace
 
 LEFT_OUT = (
     "torch.compile was left out: compiled code keeps fewer intermediate results than the "
@@ -153,7 +154,7 @@ class Compiler:
         _leave_generators()
         _scalars()
         _play_programs(self.stage)
-        _play_graphs(self.rehearsal.recorder)
+        _play_graphs(self.rehearsal.recorder, self.rehearsal.card.card["blas"])
         _trace_off_stage(self.stage)
         self.leave_time_out()
 
@@ -369,16 +370,16 @@ def _play_programs(stage):
 
 POOL = 1 << 20  # stands for the memory of CUDA graphs: blocks go back to nobody else
 WARMING = 2  # calls before a graph is only replayed: one to warm up, one to record
-BLAS = 32 << 20  # cuBLAS asks for its workspace again where a graph is recorded
 GRAPHS = (
     "torch.compile uses CUDA graphs: their memory is a pool of its own, which is played as such; "
     "what a recording keeps beyond it is not known"
 )
 
 
-def _play_graphs(recorder):
+def _play_graphs(recorder, blas_bytes):
     """A program that becomes a CUDA graph (mode="reduce-overhead") takes its memory from a pool
-    that nothing else uses. What changes from call to call is copied into it once.
+    that nothing else uses. What changes from call to call is copied into it once. Where a graph is
+    recorded, cuBLAS asks for its workspace again.
     """
     from torch._inductor import compile_fx
 
@@ -390,7 +391,7 @@ def _play_graphs(recorder):
             state["calls"] += 1
             blas = None
             if state["calls"] <= WARMING:
-                blas = recorder.alloc(BLAS, "cublas", "", WORKSPACE)
+                blas = recorder.alloc(blas_workspace(blas_bytes), "cublas", "", WORKSPACE)
             if state["calls"] == WARMING:
                 for i, value in enumerate(inputs):
                     if i not in static_input_idxs and isinstance(value, torch.Tensor):

@@ -5,14 +5,15 @@ kernels ask for them. Operations without a rule allocate their results in order 
 The sizes were read off allocator recordings of torch 2.11 on an H200, operation by operation.
 """
 
+import os
+import re
+
 import torch
 
 from . import attention, convolution, recurrent, syncnorm
 from . import recorder as record
 from .reduction import scratch as reduction_scratch
 from .stage import Call
-
-MIB = 1 << 20
 
 
 class Rules:
@@ -21,10 +22,7 @@ class Rules:
     def __init__(self, card):
         p = card.properties
         self.sms, self.threads = p.multi_processor_count, p.max_threads_per_multi_processor
-        # cuBLAS keeps a workspace for each thread that multiplies: 32 MiB on Hopper, about 8 MiB
-        # before it.
-        self.blas_bytes = 32 * MIB if p.major >= 9 else 8519680
-        self.lt_bytes = MIB
+        self.blas_bytes, self.lt_bytes = card.card["blas"], card.card["blaslt"]
         self.blas, self.lt = set(), set()
         self.hopper = p.major >= 9
 
@@ -110,7 +108,9 @@ class Rules:
         if owner not in self.blas:
             self.blas.add(owner)
             call.stage.recorder.facts["cublas"] = True
-            call.stage.take(self.blas_bytes, call, record.WORKSPACE)
+            size = blas_workspace(self.blas_bytes)
+            if size:
+                call.stage.take(size, call, record.WORKSPACE)
 
     def matmul(self, call):
         self.results(call)
@@ -462,6 +462,15 @@ def radix_bytes(n):
 def nbytes(t, full=False):
     """Bytes of a tensor's own storage, or of a dense copy of it."""
     return t.numel() * t.element_size() if full else t.untyped_storage().nbytes()
+
+
+def blas_workspace(usual: int) -> int:
+    """Bytes of cuBLAS's workspace. Scripts that want the same results each time set
+    CUBLAS_WORKSPACE_CONFIG (":4096:8": eight buffers of 4096 KiB), which torch reads when the first
+    matrices are multiplied.
+    """
+    asked = re.findall(r":(\d+):(\d+)", os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
+    return sum(int(kib) * 1024 * int(count) for kib, count in asked) if asked else usual
 
 
 def table(card):
