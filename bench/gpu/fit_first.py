@@ -77,6 +77,9 @@ class Runs:
             return None
         with tempfile.TemporaryDirectory() as folder:
             row = self._finish(command, folder, min(limit, left))
+        if row["exit"] == -signal.SIGKILL and left < limit:
+            print("%s, %s: no time was left" % (job, name), flush=True)
+            return None  # the next run begins with it anew
         row.update(job=job, run=name)
         if base is not None:
             row.update(apart=apart(base, row["numbers"]), itself=None, limit=memory)

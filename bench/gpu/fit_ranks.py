@@ -1,10 +1,12 @@
-"""Two ranks over gloo on CPUs under a cap on host memory, with and without `memroom run --fit`.
+"""Two ranks over gloo, with and without `memroom run --fit`: on CPUs under a cap on host memory, or
+on one card, which both share, each under 65 % of what it allocated.
 
 python bench/gpu/fit_ranks.py --memroom bin/memroom [--host-mem 2200MiB] [--kinds ddp,fsdp1,fsdp2]
+[--card] [--out FILE] [--seconds N] [--table]
 
 Prints for each kind the losses of the uncapped run and of the fitted one, the launches and what was
 done. Two processes of PyTorch take about 0.9 GiB of host memory before they train; the whole job
-takes about 3 GiB.
+takes about 3 GiB. With --out a row is kept for each kind, and not taken again.
 """
 
 import argparse
@@ -16,6 +18,9 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
+
+SHARE = 0.65  # of what a rank allocated, on a card
 
 
 def train(kind):
@@ -36,7 +41,7 @@ def train(kind):
             return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
 
     class Net(nn.Module):
-        def __init__(self, d=128, depth=8):
+        def __init__(self, d, depth=8):
             super().__init__()
             self.inp, self.out = nn.Linear(32, d), nn.Linear(d, 10)
             self.blocks = nn.ModuleList(Block(d) for _ in range(depth))
@@ -50,22 +55,29 @@ def train(kind):
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    model = _spread(kind, Net(), Block)
+    device = os.environ.get("RANKS_DEVICE", "cpu")
+    rows, width = (12000, 128) if device == "cpu" else (48000, 256)
+    if os.environ.get("RANKS_CAP"):
+        torch.cuda.set_per_process_memory_fraction(float(os.environ["RANKS_CAP"]))
+    model = _spread(kind, Net(width).to(device), Block, device)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     random = torch.Generator().manual_seed(7 + dist.get_rank())
     for step in range(4):
-        x = torch.randn(12000, 32, generator=random)
-        y = torch.randint(0, 10, (12000,), generator=random)
+        x = torch.randn(rows, 32, generator=random).to(device)
+        y = torch.randint(0, 10, (rows,), generator=random).to(device)
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if dist.get_rank() == 0:
             print("step %d loss %.9g" % (step, loss.item()), flush=True)
+    if device != "cpu":
+        whole = torch.cuda.get_device_properties(0).total_memory
+        print("share %.9g" % (torch.cuda.max_memory_allocated() / whole), flush=True)
     dist.destroy_process_group()
 
 
-def _spread(kind, model, block):
+def _spread(kind, model, block, device):
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -75,36 +87,66 @@ def _spread(kind, model, block):
         return torch.nn.parallel.DistributedDataParallel(model)
     if kind == "fsdp1":
         wrap = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={block})
-        return FullyShardedDataParallel(model, auto_wrap_policy=wrap, device_id=torch.device("cpu"))
-    mesh = init_device_mesh("cpu", (2,))
+        return FullyShardedDataParallel(
+            model, auto_wrap_policy=wrap, device_id=torch.device(device, 0)
+        )
+    mesh = init_device_mesh(device, (2,))
     for b in model.blocks:
         fully_shard(b, mesh=mesh)
     return fully_shard(model, mesh=mesh)
 
 
-def compare(memroom, limit, kind):
+def compare(options, kind):
+    """A row for a kind: both runs, and what was done."""
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run"]
     command += ["--nproc-per-node", "2", "--master-port", "29677", __file__, "--train", kind]
+    end = time.time() + options.seconds
     with tempfile.TemporaryDirectory() as home:
         env = dict(os.environ, MEMROOM_HOME=home, OMP_NUM_THREADS="1")
-        whole = subprocess.run(command, env=env, capture_output=True, text=True)
-        fit = subprocess.run(
-            [memroom, "run", "--fit", "--forgetful", "--host-mem", limit, "--"] + command,
-            env=env,
-            capture_output=True,
-            text=True,
-        )
+        if options.card:
+            env["RANKS_DEVICE"] = "cuda"
+
+        def run(before, **more):
+            return subprocess.run(
+                before + command,
+                env=dict(env, **more),
+                capture_output=True,
+                text=True,
+                timeout=max(1, end - time.time()),
+            )
+
+        whole = run([])
+        if whole.returncode:
+            return {"kind": kind, "failed": (whole.stdout + whole.stderr)[-2000:]}
+        limit = [] if options.card else ["--host-mem", options.host_mem]
+        shares = [float(x) for x in re.findall(r"^share (\S+)", whole.stdout, re.M)]
+        cap = {"RANKS_CAP": repr(SHARE * max(shares))} if options.card else {}
+        fit = run([options.memroom, "run", "--fit", "--forgetful", *limit, "--"], **cap)
         records = [json.load(open(p)) for p in glob.glob(home + "/runs/*/fit.json")]
     said = [s["text"] for r in records for a in r["attempts"] for s in a.get("said", [])]
+    row = {
+        "kind": kind,
+        "device": env.get("RANKS_DEVICE", "cpu"),
+        "uncapped": losses(whole.stdout),
+        "fitted": losses(fit.stdout)[-4:],
+        "exit": fit.returncode,
+        "launches": sum(len(r["attempts"]) for r in records),
+        "said": list(dict.fromkeys(said)),
+    }
+    if fit.returncode:
+        row["tail"] = (fit.stdout + fit.stderr)[-2000:]
+    return row
+
+
+def tell(row):
+    if "failed" in row:
+        print("%-6s uncapped: failed: %s" % (row["kind"], row["failed"]))
+        return
     print(
         "%-6s uncapped %s\n       fitted   %s, exit %d, %d launches: %s"
         % (
-            kind,
-            losses(whole.stdout),
-            losses(fit.stdout)[-4:],
-            fit.returncode,
-            sum(len(r["attempts"]) for r in records),
-            "; ".join(dict.fromkeys(said)),
+            *[row[what] for what in ("kind", "uncapped", "fitted", "exit", "launches")],
+            "; ".join(row["said"]),
         ),
         flush=True,
     )
@@ -119,13 +161,30 @@ def main():
     parser.add_argument("--memroom", default="bin/memroom")
     parser.add_argument("--host-mem", default="2200MiB")
     parser.add_argument("--kinds", default="ddp,fsdp1,fsdp2")
+    parser.add_argument("--card", action="store_true")
+    parser.add_argument("--out", default="")
+    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--table", action="store_true")
     parser.add_argument("--train", default="")
     options = parser.parse_args()
     if options.train:
         train(options.train)
         return
-    for kind in options.kinds.split(","):
-        compare(os.path.abspath(options.memroom), options.host_mem, kind)
+    options.memroom = os.path.abspath(options.memroom)
+    there = os.path.exists(options.out)
+    rows = [json.loads(line) for line in open(options.out)] if there else []
+    for row in rows:
+        tell(row)
+    wanted = [k for k in options.kinds.split(",") if k not in [r["kind"] for r in rows]]
+    for kind in [] if options.table else wanted:
+        row = compare(options, kind)
+        tell(row)
+        if "failed" in row and options.card:  # does gloo do that on a card?
+            row = compare(argparse.Namespace(**dict(vars(options), card=False)), kind)
+            tell(row)
+        if options.out and "failed" not in row:
+            with open(options.out, "a") as f:
+                f.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ class Card(TorchDispatchMode):
     def __init__(self, limit=0):
         super().__init__()
         self.limit, self.live, self.most, self.known, self.away = limit, 0, 0, {}, 0
+        self.cramped = 0  # bytes from which on a request makes the allocator give back all it keeps
+        self.given_back = 0  # how often it has
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
@@ -38,6 +40,7 @@ class Card(TorchDispatchMode):
             raise torch.cuda.OutOfMemoryError("%d of %d bytes are held" % (self.live, self.limit))
         self.known[key] = size
         self.live += size
+        self.given_back += bool(self.cramped and self.live > self.cramped)
         self.most = max(self.most, self.live)
         weakref.finalize(storage, self._gone, key)
 
@@ -55,6 +58,9 @@ class Card(TorchDispatchMode):
 
     def peak(self):
         return self.most
+
+    def flushes(self):
+        return self.given_back
 
 
 @contextlib.contextmanager

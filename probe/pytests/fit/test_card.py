@@ -391,6 +391,66 @@ class Loops(unittest.TestCase):
                 self.assertIn("to be differentiated again waits in host memory", told.text())
 
 
+def stack(tell=lambda: None):
+    """Twelve blocks alike, thirty steps. tell: called after each."""
+    torch.manual_seed(0)
+    layers = [
+        nn.Sequential(nn.Linear(32, 128), nn.GELU(), nn.Linear(128, 32), nn.LayerNorm(32))
+        for _ in range(12)
+    ]
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(30):
+        loss = model(torch.randn(2048, 32)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+        tell()
+
+
+class Cramped(unittest.TestCase):
+    """An allocator that gives back all it keeps in every step costs more than another block."""
+
+    def run_on(self, card):
+        given_back, peaks = [], []
+
+        def tell():
+            given_back.append(card.given_back)
+            peaks.append(card.most)
+            card.start_peak()
+
+        with inserted(card), remedies(("checkpointing", {"failed": True})) as told:
+            losses = list(stack(tell))
+        return losses, told, given_back, peaks
+
+    def test_leaves_room_to_lay_tensors_out(self):
+        plenty = Card()
+        with inserted(plenty):
+            whole = list(stack())
+        limit = int(0.7 * plenty.most)
+        losses, told, _, peaks = self.run_on(Card(limit))
+        self.assertEqual(losses, whole, told.text())
+        self.assertEqual(told.kinds("checkpointing").count("applied"), 1, told.text())
+        cramped = Card(limit)
+        cramped.cramped = int(0.99 * peaks[-1])
+        losses, told, given_back, later = self.run_on(cramped)
+        self.assertEqual(losses, whole, told.text())
+        self.assertEqual(told.kinds("checkpointing").count("applied"), 2, told.text())
+        self.assertLess(later[-1], peaks[-1])
+        self.assertEqual(given_back[-10], given_back[-1], given_back)
+
+    def test_not_at_any_price(self):
+        """Where even the frugal way is cramped, what is done is left as it is after some looks."""
+        plenty = Card()
+        with inserted(plenty):
+            list(stack())
+        card = Card(int(0.7 * plenty.most))
+        card.cramped = 1
+        _, told, _, _ = self.run_on(card)
+        self.assertLess(told.kinds("checkpointing").count("applied"), 6, told.text())
+
+
 class Listener(nn.Module):
     """A recurrent layer behind BatchNorm, as in speech."""
 

@@ -33,6 +33,7 @@ SCATTERED = 0.1
 # what it saved
 HOLDERS = 2.0
 MOST_AWAY = 0.95  # share of what is saved that leaves where everything large does
+AWAY = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, MOST_AWAY)  # shares that are thought of
 
 
 @dataclasses.dataclass(eq=False)
@@ -274,7 +275,7 @@ def _offloaded(rows, cost, beside):
     for parts in [()] + cost.grains[:1]:
         saved = max(0, cost.saved_row - _gain(parts)) * rows
         inside = max([p.saved for p in parts], default=0) * rows
-        for share in (0.25, 0.5, 0.75, MOST_AWAY):
+        for share in AWAY:
             stays = (1 - share) * saved
             words = "%d %% of the activations offloaded to host memory%s" % (
                 100 * share,

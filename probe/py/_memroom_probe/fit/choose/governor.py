@@ -56,6 +56,10 @@ BELOW = 0.97  # times what has failed that is tried at the most
 # Share of the limit from which on the way from the first, frugal step to what fits is gone in two
 # steps: the further a choice is from what was seen, the more may what is predicted be wrong.
 FAR = 0.1
+# Share of the limit that is left besides where the allocator finds no room for a request in step
+# after step and gives back what it kept, and times its seconds that this may cost.
+LOOSER, WORTH_LOOSER = 0.04, 1.1
+LOOKS = 12  # steps with a choice in which that is looked for
 
 # Why pieces differ by more than full precision rounds.
 HALF = "sums over pieces are rounded in half precision"
@@ -122,6 +126,8 @@ class Governor:
         self._seen: set = set()  # the sets of calls that were seen waiting together
         self._rooms: dict = {}  # such a set -> (cases with counts, bytes they may be predicted for)
         self._varies = False
+        self._flushes: list = []  # of the allocator, after each of the last steps
+        self._looks = 0  # how often they were looked at
         self._state = (
             optimizer_offload.StateAway(say, self._state_does_not_fit)
             if "optimizer_offload" in allowed
@@ -881,19 +887,32 @@ class Governor:
 
     def _make_room_for_library(self, cases):
         """After a step that nobody watched: a request that failed meanwhile shows that a library
-        lacked its work space.
+        lacked its work space, and an allocator that gives back what it kept in step after step
+        has hardly any room to lay tensors out.
         """
         wall = self.teller.take_wall()
-        if not wall or not all(case.settled for case in cases):
+        if not (wall or self._looks < LOOKS) or not all(case.settled for case in cases):
             return
-        device = next(next(iter(cases)).module().parameters()).device
-        now, limit = together(cases, lambda c: c.choice), room.of(device, self.limit).limit
-        taken = {case: case.choice for case in cases}
-        better = roomier(cases, taken, self._below(now, wall, limit))
+        around = room.of(next(next(iter(cases)).module().parameters()).device, self.limit)
+        now, taken = together(cases, lambda c: c.choice), {case: case.choice for case in cases}
+        better = taken
+        if wall:
+            better = roomier(cases, taken, self._below(now, wall, around.limit))
+        elif self._is_short(around):
+            better = roomier(cases, taken, now - LOOSER * around.limit, WORTH_LOOSER)
         if better is not taken:
             self._use(better)
             for case in cases:
-                self._tell(case, 0, limit)
+                self._tell(case, 0, around.limit)
+
+    def _is_short(self, around):
+        """Whether the allocator gave back what it kept in each of the last two steps."""
+        self._looks += 1
+        last = self._flushes = [*self._flushes[-2:], around.flushes()]
+        short = len(last) == 3 and last[0] < last[1] < last[2]
+        if short:
+            self._flushes = []  # the next steps tell whether that was enough
+        return short
 
     def _below(self, now, wall, limit):
         """What a choice may be predicted to need so that a request does not fail again that failed

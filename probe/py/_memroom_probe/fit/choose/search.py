@@ -90,14 +90,14 @@ def least(candidates, needs):
     return _fastest([c for c in candidates if needs(c) <= NEARLY * least])
 
 
-def roomier(cases, taken, free):
+def roomier(cases, taken, free, worth=WORTH):
     """Choices that need no more than free and are equal to the bit, as those taken are, where they
-    cost not much more; else those taken.
+    cost not much more; else those taken. worth: times the seconds that they may cost.
     """
     if not all(c.bitwise for c in taken.values()):
         return taken
     found = cheapest(cases, free, lambda case: [c for c in case.candidates if c.bitwise])
-    dear = sum(c.price for c in found.values()) > WORTH * sum(c.price for c in taken.values())
+    dear = sum(c.price for c in found.values()) > worth * sum(c.price for c in taken.values())
     return taken if dear or together(cases, found.get) > free else found
 
 

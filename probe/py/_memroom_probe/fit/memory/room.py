@@ -66,6 +66,12 @@ class CudaRoom:
     def peak(self):
         return torch.cuda.max_memory_allocated(self.device)
 
+    def flushes(self):
+        """How often the allocator has given back all that it kept, because a request found no room.
+        Each time it waits for the card and asks the driver anew: milliseconds.
+        """
+        return torch.cuda.memory_stats(self.device).get("num_alloc_retries", 0)
+
 
 class HostRoom:
     """Host memory, for training on the CPU, as far as this process may use it. Without a limit from
@@ -108,6 +114,9 @@ class HostRoom:
 
     def wait(self):
         pass
+
+    def flushes(self):
+        return 0
 
     def peak(self):
         own = _status()

@@ -1,0 +1,148 @@
+"""Everything that is measured of `run --fit` on a card, in one go or in several:
+
+python bench/gpu/card.py [--parts first,ranks,shared,compiled,grid] [--seconds 585]
+[--folder bench/gpu/unseen] [--cap 0.65] [--limit PART=SECONDS ...] [--table]
+
+| part     | runs                                          | alone | seconds |
+| first    | fit_first.py over the folder, nine at a time  | no    | 300     |
+| ranks    | fit_ranks.py --card: DDP and FSDP2, two ranks | no    | 180     |
+| shared   | fit.py --shared: eight jobs, three turns      | yes   | 300     |
+| compiled | fit.py --compiled: three scripts              | yes   | 280     |
+| grid     | fit_grid.py: twelve jobs, two caps            | yes   | 540     |
+
+Parts run in the order that was asked for, each until its time or the time for all is over; those
+that need not be alone on the card run beside the one before. Rows are kept in bin/card, which git
+ignores, and rows that are there are not taken again: the same command goes on where it stopped.
+They are copied to $OUT every few seconds, where that is set. On a machine that was given back in
+between, put the files back into bin/card first. bin/memroom must be there.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+ROWS = os.path.join(ROOT, "bin", "card")
+MEMROOM = os.path.join(ROOT, "bin", "memroom")
+EIGHT = (
+    "plain_nanogpt,plain_gpt2_outside,plain_encoder,vision_resnet50,vision_convnext,scaler_gpt2,"
+    "scaler_vit,lightning_vit"
+)
+THREE = "nanogpt_compiled,gpt2_compiled,vit_compiled"
+SECONDS = {"first": 300, "ranks": 180, "shared": 300, "compiled": 280, "grid": 540}
+BESIDE = ("first", "ranks")  # need not be alone
+ENDING = 12  # seconds that a part gets to end by itself when its time is over
+
+
+def command(part, options, seconds):
+    """The driver of a part, with its rows and its time."""
+    out = ["--out", os.path.join(ROWS, part + ".jsonl")]
+    known = ["--memroom", MEMROOM, "--seconds", str(int(seconds))] + out
+    fit = ["fit.py", "--only", "", *known]
+    first = ["--folder", options.folder, "--cap", str(options.cap), "--jobs", "9"]
+    how = {
+        "first": ["fit_first.py", *known, *first],
+        "ranks": ["fit_ranks.py", "--card", "--kinds", "ddp,fsdp2", *known],
+        "shared": fit + ["--shared", EIGHT, "--no-alone"],
+        "compiled": fit + ["--compiled", THREE],
+        "grid": ["fit_grid.py", "--seconds", str(int(seconds)), *out],
+    }[part]
+    more = ["--table"] if options.table else []
+    return [sys.executable, "-W", "ignore", os.path.join(HERE, how[0]), *how[1:], *more]
+
+
+class Copies:
+    """Rows and logs, copied to $OUT while they grow."""
+
+    def __init__(self, to):
+        self.to, self.over = to, threading.Event()
+        self.thread = threading.Thread(target=self._keep_on, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+        self._copy()
+
+    def _keep_on(self):
+        while not self.over.wait(5):
+            self._copy()
+
+    def _copy(self):
+        for name in os.listdir(ROWS) if self.to else []:
+            if name.endswith((".jsonl", ".txt")):
+                shutil.copyfile(os.path.join(ROWS, name), os.path.join(self.to, name))
+
+
+def start(part, options, seconds):
+    """The part's process. What it prints goes to the one log of all parts, and to the screen."""
+    print("%s: %d seconds" % (part, seconds), flush=True)
+    return subprocess.Popen(
+        command(part, options, seconds - ENDING),
+        env=dict(os.environ, PYTHONUNBUFFERED="1"),
+        start_new_session=True,
+        stdout=open(os.path.join(ROWS, "log.txt"), "a"),
+        stderr=subprocess.STDOUT,
+    )
+
+
+def finish(part, process, until):
+    """Waits, and ends the whole group when the time is over."""
+    try:
+        process.wait(max(1, until - time.time()))
+    except subprocess.TimeoutExpired:
+        print("%s: its time is over" % part, flush=True)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    print("%s: exit %d" % (part, process.returncode), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--parts", default=",".join(SECONDS))
+    parser.add_argument("--folder", default=os.path.join(HERE, "unseen"))
+    parser.add_argument("--cap", type=float, default=0.65)
+    parser.add_argument("--seconds", type=float, default=585)
+    parser.add_argument("--limit", action="append", default=[], metavar="PART=SECONDS")
+    parser.add_argument("--table", action="store_true", help="print what is there, run nothing")
+    options = parser.parse_args()
+    options.folder = os.path.abspath(options.folder)
+    limits = {**SECONDS, **{p: float(s) for p, s in (x.split("=") for x in options.limit)}}
+    os.makedirs(ROWS, exist_ok=True)
+    parts = options.parts.split(",")
+    if options.table:
+        for part in parts:
+            subprocess.run(command(part, options, 60))
+        return
+    end, running = time.time() + options.seconds, {}
+    with Copies(os.environ.get("OUT")):
+        for part in parts:
+            if part not in BESIDE:  # it has to be alone
+                for other in list(running):
+                    finish(other, *running.pop(other))
+            seconds = min(limits[part], end - time.time())
+            if seconds < 3 * ENDING:
+                print("%s: no time is left" % part, flush=True)
+                continue
+            until = time.time() + seconds
+            running[part] = start(part, options, seconds), until
+            if part not in BESIDE:
+                finish(part, *running.pop(part))
+        for other in list(running):
+            finish(other, *running.pop(other))
+    print(open(os.path.join(ROWS, "log.txt")).read()[-8000:], flush=True)
+
+
+if __name__ == "__main__":
+    main()
