@@ -439,11 +439,12 @@ class WhatChoicesCost(unittest.TestCase):
 
     def test_what_leaves_for_the_host(self):
         found = list(choices._offloaded(8, self.cost(), 3))
-        self.assertEqual([round(c.offload) for c in found], [160, 320, 480, 608])
-        self.assertEqual([c.all_away for c in found], [False, False, False, True])
-        self.assertEqual(found[0].needs, 5 + 240 + 3 + 480)
-        self.assertAlmostEqual(found[3].needs, 5 + 240 + 3 + 32)
-        self.assertAlmostEqual(found[3].stays, 32 + 10 + 32)
+        away = [round(c.offload) for c in found]
+        self.assertEqual(away, [64 * tenth for tenth in range(1, 10)] + [608])
+        self.assertEqual([c.all_away for c in found], [False] * 9 + [True])
+        self.assertEqual(found[4].needs, 5 + 240 + 3 + 320)
+        self.assertAlmostEqual(found[9].needs, 5 + 240 + 3 + 32)
+        self.assertAlmostEqual(found[9].stays, 32 + 10 + 32)
 
     def test_room_for_work_spaces(self):
         """A tenth of a work space must be free besides: it has to lie in one piece."""
