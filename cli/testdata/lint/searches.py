@@ -25,7 +25,7 @@ def cross_validate(x, y):
 
 def sweep(x, y):
     for units in (32, 64):
-        net = tf.keras.Sequential([tf.keras.layers.Dense(units)])  # expect: keras-model-in-loop
+        net = tf.keras.Sequential([tf.keras.layers.Dense(units)])  # hint: keras-model-in-loop
         net.fit(x, y)
 
 
@@ -39,7 +39,7 @@ def sweep_cleared(x, y):
 def score(model, samples):
     out = []
     for sample in samples:
-        out.append(model.predict(sample))  # expect: keras-predict-in-loop
+        out.append(model.predict(sample))  # hint: keras-predict-in-loop
     return out
 
 

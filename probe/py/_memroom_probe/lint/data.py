@@ -4,7 +4,7 @@ import ast
 import re
 
 from . import evidence, rules
-from .flow import in_order, resets, scopes, variables
+from .flow import container_of, in_order, resets, scopes, variables
 from .names import FUNCTIONS, constant, key, keyword, method, own, pairs, targets, walk_here
 from .tensorflow import LOADING
 
@@ -81,7 +81,8 @@ def whole_dataset(file):
                 continue
             if key(over) not in streams:
                 continue
-            if any(_moves_to_gpu(n) for n in walk_here(node.elt)):
+            batch = variables(node.generators[0].target)
+            if any(_moves_to_gpu(e) and _is_batch(e, batch) for e in _parts(node.elt)):
                 yield rules.finding(
                     "dataset-on-gpu",
                     node,
@@ -93,7 +94,13 @@ def whole_dataset(file):
                     node,
                     "every batch of `%s` is kept in a list: the whole dataset stays in memory"
                     % key(over),
+                    hint=key(over) not in loaders,
                 )
+
+
+def _parts(element):
+    """(x.to(device), y) -> x.to(device), y"""
+    return element.elts if isinstance(element, (ast.Tuple, ast.List)) else [element]
 
 
 def lists_on_card(file):
@@ -646,7 +653,15 @@ def _of_paths(s) -> bool:
     """
     made = getattr(s, "value", None)
     name = key(s.targets[0]) or "" if isinstance(s, ast.Assign) else ""
-    if re.search(r"(path|file|img|image|mask)s?(_?(path|file|name|list))?s?$", name, re.I):
+    if isinstance(s, ast.Expr) and isinstance(made, ast.Call):  # self.paths.append(path)
+        name = container_of(made.func.value) or "" if isinstance(made.func, ast.Attribute) else ""
+        given = made.args[0] if made.args else made
+        called = method(given) if isinstance(given, ast.Call) else ""
+        if called in ("join", "Path") or re.search(r"path|file", key(given) or "", re.I):
+            return True
+    if evidence.SMALL.search(name.split(".")[-1]) and not isinstance(made, ast.Dict):
+        return True  # labels, ids: a number each
+    if re.search(r"(path|file|img|image|mask)s?(_?(path|file|name|list))*s?$", name, re.I):
         return isinstance(made, (ast.ListComp, ast.Call))
     if not isinstance(made, ast.ListComp):
         return False
@@ -731,6 +746,12 @@ def _python_list(file, c):
         if not isinstance(f, FUNCTIONS) or f.name != "__init__":
             continue
         arrays = _arrays(file, f)
+        joined = {
+            key(t)
+            for s in in_order(f.body)
+            if isinstance(s, ast.Assign) and _is_array(file, [s.value])
+            for t in targets(s)
+        }  # self.images = np.vstack(self.images)
         for node in [
             n for s in in_order(f.body) if not _of_one_mode(file, s) for n in (s, *own(s))
         ]:
@@ -740,6 +761,8 @@ def _python_list(file, c):
                 and isinstance(node.func, ast.Attribute)
             ):
                 name = key(node.func.value) or ""
+                if name in joined:
+                    continue
                 if name.startswith("self.") and not _is_array(file, node.args, arrays):
                     return name.split(".", 1)[1]
             if isinstance(node, ast.Assign) and (

@@ -148,6 +148,11 @@ def unsynced_gradients(file) -> Iterator[dict]:
                 )
 
 
+def _behind_a_switch(file, call) -> bool:
+    s = next((s for s in file.statements if call in set(own(s))), None)
+    return s is not None and evidence.under_a_switch(file, s)
+
+
 def graphs_per_shape(file) -> Iterator[dict]:
     """torch.compile(mode="reduce-overhead")"""
     for call in file.nodes:
@@ -161,7 +166,7 @@ def graphs_per_shape(file) -> Iterator[dict]:
                 call,
                 'mode="%s" records a CUDA graph for every new input shape, and each keeps its own '
                 "memory pool" % constant(keyword(call, "mode")),
-                hint=not evidence.pads_to_longest(file),
+                hint=not evidence.pads_to_longest(file) or _behind_a_switch(file, call),
             )
 
 

@@ -6,8 +6,7 @@ from typing import Iterator, Optional, Set
 
 from . import rules
 from .calls import called_without_grad
-from .flow import CARD, GRAPH, Scope, bounded_containers, calls_module, in_order, resets, scopes
-from .keeping import source
+from .flow import Scope, calls_module, in_order, scopes
 from .names import LOOPS, constant, key, method, own, targets, walk_here
 
 _HELD_OUT = re.compile(r"(^|_|\.)(val|valid|validation|test|dev|eval|evaluation|holdout)", re.I)
@@ -346,52 +345,6 @@ def _optimized(file):
     }
 
 
-def kept_on_card(file) -> Iterator[dict]:
-    """preds.append(model(x)) under no_grad, without .cpu()"""
-    if "torch" not in file.modules:
-        return
-    named = uses_card(file)
-    given = any(_to_given_device(n) for n in file.nodes)
-    for scope in scopes(file):
-        for kept in scope.trace.kept:
-            # a device that the caller gives: said where outputs are joined one by one only
-            if not (named or given and _joins_itself(kept)):
-                continue
-            if CARD not in kept.origins or GRAPH in kept.origins or kept.how in ("sum", "meter"):
-                continue
-            loops = file.places[kept.statement].loops
-            loop = next(filter(_over_batches, reversed(loops)), None)
-            if (
-                loop is None
-                or scope.has_backward(loop)
-                or resets(loop, kept.container, scope)
-                or kept.container in bounded_containers(file)
-                or "metric" in kept.container.lower()
-                or _one_number(kept.value)
-            ):
-                continue
-            yield rules.finding(
-                "outputs-kept-on-card",
-                kept.statement,
-                "`%s` of every batch is kept in `%s` on the card: it grows with the dataset"
-                % (source(kept.value), kept.container),
-            )
-
-
-def _one_number(value) -> bool:
-    """losses.append(loss), rewards.append(out.data[0]): nothing that fills a card"""
-    if isinstance(value, ast.Subscript):
-        at = getattr(value.slice, "value", value.slice)
-        of_data = isinstance(value.value, ast.Attribute) and value.value.attr == "data"
-        return of_data and isinstance(at, (int, ast.Constant))
-    while isinstance(value, (ast.Attribute, ast.Call)):
-        inner = value.func if isinstance(value, ast.Call) else value
-        if not isinstance(inner, ast.Attribute) or inner.attr not in ("data", "detach", "clone"):
-            break
-        value = inner.value  # loss.data, loss.detach()
-    return re.search(r"(^|_)loss$", (key(value) or "").split(".")[-1].lower()) is not None
-
-
 def _over_batches(loop) -> bool:
     if not isinstance(loop, ast.For):
         return False
@@ -414,26 +367,6 @@ def uses_card(file) -> bool:
             for n in file.nodes
         )
     return file._uses_card
-
-
-def _joins_itself(kept) -> bool:
-    """all = torch.cat((all, out))"""
-    s = kept.statement
-    return (
-        isinstance(s, ast.Assign)
-        and isinstance(s.value, ast.Call)
-        and method(s.value) in ("cat", "concat", "vstack", "hstack")
-    )
-
-
-def _to_given_device(node) -> bool:
-    """x.to(device), where the caller or the options say which"""
-    return (
-        isinstance(node, ast.Call)
-        and method(node) == "to"
-        and bool(node.args)
-        and re.search(r"(^|[._])device$", key(node.args[0]) or "") is not None
-    )
 
 
 def autocast_around_loop(file) -> Iterator[dict]:

@@ -36,6 +36,26 @@ def hints(file: Any, path: str, found: List[dict]) -> List[dict]:
     return found
 
 
+# Rules that go by the form of the code. The abstract run follows the values themselves: where it
+# sees nothing kept, the form alone proves nothing.
+_BY_FORM = frozenset(
+    "loss-graph-accumulated graph-kept-in-list graph-kept-here module-keeps-tensors "
+    "outputs-kept-on-card".split()
+)
+
+
+def agreed(found: List[dict], told: List[dict]) -> None:
+    """Marks what a rule of forms says and the abstract run does not bear out: neither at this line
+    nor at the other end of the same story.
+    """
+    lines = {f["line"] for f in told}
+    for f in found:
+        sure, through = f.pop("proven", False), f.pop("through", None)
+        if f["rule"] in _BY_FORM and not sure:
+            if f["line"] not in lines and through not in lines:
+                f["hint"] = True
+
+
 def is_test(file: Any, path: str) -> bool:
     """A unit test: its data are small and its process ends soon. test.py of a research repository
     is no test but an evaluation.
@@ -72,7 +92,7 @@ MANY = 100  # rounds over which a little a round becomes much
 
 # What a model is made of, and the terms of one loss: as many as somebody wrote down.
 _PARTS = re.compile(
-    r"(layer|block|stage|head|scale|level|branch|module|criterion|criteria|term|(^|_)net|"
+    r"(layer|block|stage|head|scale|level|branch|module|model|criterion|criteria|term|(^|_)net|"
     r"discriminator|generator|expert|agent|modalit|weight|param|group|device|gpu|metric|loss)"
     r"(e?s|_?(list|dict|names?|keys|fns?|weights?))$|^(losses|keys|tasks)$",
     re.I,
@@ -124,22 +144,68 @@ def many_rounds(loop: Any) -> bool:
     return isinstance(last, int) and last >= MANY
 
 
+UNKNOWN = 50  # rounds of a loop whose end is not written down
+
+
+def rounds_around(file: Any, s: Any, loops: Any = None) -> int:
+    """How often a statement runs, as far as the loops around it say so."""
+    total = 1
+    for loop in file.places[s].loops if loops is None else loops:
+        total *= _rounds(file, loop)
+    return total
+
+
+def _rounds(file: Any, loop: Any) -> int:
+    if isinstance(loop, ast.While):
+        return MANY if constant(loop.test) in (True, 1) else UNKNOWN
+    over = getattr(loop, "iter", None)
+    while isinstance(over, ast.Call) and over.args and method(over) != "range":
+        if method(over) not in ("enumerate", "reversed", "sorted", "list", "tqdm", "zip"):
+            break
+        over = over.args[0]
+    if isinstance(over, ast.Call) and method(over) == "range" and over.args:
+        last = constant(over.args[-1] if len(over.args) < 3 else over.args[1])
+        if isinstance(last, int):
+            return last
+        given = _number(file, over.args[-1] if len(over.args) < 3 else over.args[1])
+        return given if given is not None else UNKNOWN
+    if isinstance(over, (ast.List, ast.Tuple, ast.Set)):
+        return len(over.elts)
+    if isinstance(over, ast.Name) and over.id in _written_down(file):
+        return _written_down(file)[over.id]
+    return UNKNOWN
+
+
+def _number(file: Any, node: Any) -> Any:
+    """EPISODES = 2000 at the top of the file, and nowhere else"""
+    name = key(node) if isinstance(node, ast.Name) else None
+    given = [
+        constant(n.value)
+        for n in file.nodes
+        if isinstance(n, ast.Assign) and any(key(t) == name for t in targets(n))
+    ]
+    return given[0] if name and len(given) == 1 and isinstance(given[0], int) else None
+
+
 def _written_down(file: Any) -> Any:
-    """Names that stand for a short literal wherever they are set."""
+    """Names that stand for a short literal wherever they are set, and how long that is."""
     if not hasattr(file, "_written_down"):
-        short, other = set(), set()
+        short, other = {}, set()
         for n in file.nodes:
             if isinstance(n, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)):
                 value = getattr(n, "value", None)
                 entries = getattr(value, "elts", getattr(value, "keys", None))
                 few = isinstance(entries, list) and 0 < len(entries) <= 2 * FEW
                 for t in targets(n):
-                    (short if few and isinstance(n, ast.Assign) else other).add(key(t))
+                    if few and isinstance(n, ast.Assign):
+                        short[key(t)] = max(len(entries), short.get(key(t), 0))
+                    else:
+                        other.add(key(t))
             elif isinstance(n, ast.arg):
                 other.add(n.arg)
             elif isinstance(n, ast.Call) and method(n) in ("append", "extend", "add"):
                 other.add(key(n.func.value) if isinstance(n.func, ast.Attribute) else None)
-        file._written_down = short - other
+        file._written_down = {k: n for k, n in short.items() if k not in other}
     return file._written_down
 
 

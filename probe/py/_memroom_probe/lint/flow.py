@@ -38,7 +38,8 @@ CLEAN_ATTRIBUTES = frozenset(
 CLEAN_FUNCTIONS = frozenset(
     """argmax argmin argsort eq ne gt lt ge le isnan isinf is_tensor numel no_grad zeros_like ones_like rand_like
     randn_like empty_like full_like bincount unique histc tensor as_tensor from_numpy save equal allclose isfinite sign
-    is_grad_enabled manual_seed device Generator""".split()
+    is_grad_enabled manual_seed device Generator one_hot bucketize searchsorted nonzero count_nonzero
+    multinomial randperm""".split()
 )
 PAIRS = frozenset(
     "max min topk sort kthvalue median mode cummax cummin".split()

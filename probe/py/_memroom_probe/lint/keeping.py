@@ -6,7 +6,7 @@ from typing import Iterator, List, Set
 
 from . import proof, rules
 from .calls import called_in_loop, resolve, scope_of
-from .evidence import few_rounds
+from .evidence import SMALL, few_rounds
 from .flow import (
     CARD,
     COUNT,
@@ -23,6 +23,7 @@ from .flow import (
     module_classes,
     reads,
     resets,
+    root,
     scopes,
     variables,
 )
@@ -71,6 +72,37 @@ def _outlives(scope: Scope, loop, container: str) -> bool:
     )
 
 
+def _differentiated_here(scope: Scope, loop, statement: ast.stmt, value) -> bool:
+    """loss.backward() in this loop, then losses.append(loss): what is kept has a graph for sure,
+    unless the name stands for something else by then.
+    """
+    names = {key(n) for n in walk_here(value) if isinstance(n, ast.Name) and _loads(n)}
+    inside = list(in_order(loop.body)) if loop is not None else scope.statements
+    for s, v in scope.differentiated:
+        name = root(v)
+        if s not in inside or name not in names or _takes_number(value, name):
+            continue
+        between = range(min(s.lineno, statement.lineno), max(s.lineno, statement.lineno) + 1)
+        if not any(
+            x.lineno in between and x is not statement and any(key(t) == name for t in targets(x))
+            for x in inside
+        ):
+            return True
+    return False
+
+
+def _takes_number(value, name: str) -> bool:
+    """loss.item(), float(loss), loss["n"]: not the tensor itself"""
+    for n in walk_here(value):
+        if isinstance(n, ast.Call):
+            inner = [key(x) for x in walk_here(n) if isinstance(x, ast.Name)]
+            if name in inner and method(n) in ("item", "float", "detach", "int", "cpu", "numpy"):
+                return True
+        if isinstance(n, ast.Subscript) and root(n) == name:
+            return True
+    return False
+
+
 def _how_many(value) -> bool:
     """batch_size * world_size: numbers by their names"""
     leaves = [key(n) or "" for n in walk_here(value) if isinstance(n, (ast.Name, ast.Attribute))]
@@ -100,6 +132,7 @@ def summed_loss(file) -> Iterator[dict]:
                 % (source(kept.value), kept.container, kept.container),
                 detached(kept.value),
                 safe=proof.detach_changes_nothing(scope, loop, kept.statement, kept.value),
+                proven=_differentiated_here(scope, loop, kept.statement, kept.value),
             )
 
 
@@ -129,8 +162,9 @@ def kept_outputs(file) -> Iterator[dict]:
                 and kept.container not in scope.feeds
                 or _outlives(scope, loop, kept.container)
             ):
-                yield _kept(kept)
-                yield from _kept_here(kept)
+                sure = weights or _differentiated_here(scope, loop, kept.statement, kept.value)
+                yield _kept(kept, sure)
+                yield from _kept_here(kept, sure)
         yield from _kept_by_steps(file, scope)
         yield from _kept_of_generator(file, scope)
         yield from _kept_for_losses(file, scope)
@@ -158,7 +192,7 @@ def _kept_for_losses(file, scope: Scope) -> Iterator[dict]:
             continue
         if _begun_in(loop, holder) or not _fed(scope, kept.container, holder):
             continue
-        yield _kept(kept)
+        yield _kept(kept, proven=True)
 
 
 def _kept_between_methods(file, scope: Scope) -> Iterator[dict]:
@@ -180,7 +214,7 @@ def _kept_between_methods(file, scope: Scope) -> Iterator[dict]:
         if any(
             other.klass is scope.klass and kept.container in other.feeds for other in scopes(file)
         ):
-            yield _kept(kept)
+            yield _kept(kept, proven=True)
 
 
 def _begun_again(file, c: ast.ClassDef) -> bool:
@@ -253,6 +287,7 @@ def _kept_of_generator(file, scope: Scope) -> Iterator[dict]:
                     yielded,
                     "`%s` yields a value with its graph, and `%s` keeps all of them (line %d)"
                     % (generator.name, what, s.lineno),
+                    proven=True,
                 )
 
 
@@ -313,10 +348,18 @@ def _averaged_weights(file, scope: Scope) -> Iterator[dict]:
             continue
         place = file.places[kept.statement]
         if training_loop(place, scope) is None and place.loops:
-            yield _kept(kept)
+            yield _kept(kept, proven=True)
 
 
-def _kept(kept: Kept) -> dict:
+def _kept(kept: Kept, proven: bool = False) -> dict:
+    """`proven`: by the form alone, whether the abstract run agrees or not."""
+    answer = _told(kept)
+    through = kept.inner.lineno if kept.inner is not None else None
+    answer.update(proven=proven, through=through)
+    return answer
+
+
+def _told(kept: Kept) -> dict:
     what = source(kept.value)
     if kept.how == "sum":
         return rules.finding(
@@ -355,13 +398,15 @@ def _kept(kept: Kept) -> dict:
     )
 
 
-def _kept_here(kept: Kept) -> Iterator[dict]:
+def _kept_here(kept: Kept, proven: bool = False) -> Iterator[dict]:
     """The other end of a finding at a call: the line that keeps what it is given."""
     if kept.how == "call" and kept.inner is not None:
         yield rules.finding(
             "graph-kept-here",
             kept.inner,
             "this keeps what line %d hands over with its graph" % kept.statement.lineno,
+            proven=proven,
+            through=kept.statement.lineno,
         )
 
 
@@ -707,7 +752,9 @@ def _module_keeps(file, c, function, origin: str) -> Iterator[dict]:
             continue
         # What comes into forward has a graph too. Only where the module builds upon its own last
         # value is that sure to grow: running = 0.9 * running + 0.1 * x.mean()
-        grows = kept.how == "chain" and any(o.startswith(PARAMETER) for o in kept.origins)
+        grows = kept.how == "chain" and any(
+            o.startswith(PARAMETER) and not SMALL.search(o[len(PARAMETER) :]) for o in kept.origins
+        )
         if origin not in kept.origins and not (grows and function.name == "forward"):
             continue
         if kept.how == "call" and "." not in kept.container or kept.container in scope.feeds:
@@ -732,7 +779,9 @@ def _module_keeps(file, c, function, origin: str) -> Iterator[dict]:
                 function.name,
             )
         edits = detached(kept.value) if origin == GRAPH and kept.how != "call" else None
-        yield rules.finding("module-keeps-tensors", kept.statement, message, edits)
+        yield rules.finding(
+            "module-keeps-tensors", kept.statement, message, edits, proven=origin == CARD or grows
+        )
 
 
 def _module_containers(file) -> Set[str]:
@@ -807,34 +856,6 @@ def _cut_anywhere(file, container: str) -> bool:
     )
 
 
-def hidden_state(file):
-    """out, hidden = model(x, hidden) without detach"""
-    for scope in scopes(file):
-        if not scope.backwards:
-            continue
-        for s in scope.statements:
-            if not isinstance(s, ast.Assign) or not isinstance(s.value, ast.Call):
-                continue
-            place = file.places.get(s)
-            loop = place.loops[-1] if place and place.loops else None
-            goals = [key(t) for t in targets(s)]
-            if loop is None or not _differentiates(scope, loop) or place.no_grad:
-                continue
-            if len(goals) < 2 or not calls_module(s.value, scope):
-                continue
-            passed = {k for a in s.value.args for k in [key(a)] if k} | {
-                key(k.value) for k in s.value.keywords if key(k.value)
-            }
-            for name in [g for g in goals[1:] if g and g in passed]:
-                if not _cut(loop, name, s):
-                    yield rules.finding(
-                        "hidden-state-not-detached",
-                        s,
-                        "`%s` goes from one iteration into the next with its graph: backward reaches back to the first batch"
-                        % name,
-                    )
-
-
 _WARMS = re.compile(r"warm|burn_?in|prime|prefill|catch_?up", re.I)
 _PIECES = re.compile(r"chunk|piece|segment|window|past|history|context", re.I)
 
@@ -886,11 +907,6 @@ def _cut_later(scope: Scope, loop, state: str) -> bool:
         if s.lineno > loop.lineno
         for c in calls(s)
     )
-
-
-def _differentiates(scope: Scope, loop) -> bool:
-    """backward in the loop's own body: in an inner loop over time steps it comes later."""
-    return any(s in set(in_order(loop.body)) for s, _ in scope.backwards)
 
 
 def _detaches(loop: ast.For) -> bool:
@@ -950,72 +966,5 @@ def kept_by_callback(file) -> Iterator[dict]:
                         kept.statement,
                         "`%s` of every batch is kept in `%s` and nothing empties it"
                         % (source(kept.value), kept.container),
+                        proven=True,
                     )
-
-
-def grown_by_joining(file) -> Iterator[dict]:
-    """self.bank = torch.cat([self.bank, keys]) at every step, and nothing that cuts it"""
-    if "torch" not in file.modules:
-        return
-    for scope in scopes(file):
-        if scope.klass is None or scope.function is None or scope.function.name == "__init__":
-            continue
-        for s in scope.statements:
-            if not isinstance(s, ast.Assign) or not isinstance(s.value, ast.Call):
-                continue
-            name = key(s.targets[0]) or ""
-            if not name.startswith("self.") or method(s.value) not in ("cat", "concat", "vstack"):
-                continue
-            parts = s.value.args[0] if s.value.args else None
-            if not isinstance(parts, (ast.List, ast.Tuple)) or not any(
-                key(p) == name for p in parts.elts
-            ):
-                continue  # self.bank[n:] in the list: it is cut
-            if _runs_each_step(file, scope) and not _cut_or_begun(file, scope, name, s):
-                yield rules.finding(
-                    "module-keeps-tensors",
-                    s,
-                    "`%s` grows by every call of %s and nothing cuts it"
-                    % (name, scope.function.name),
-                )
-
-
-def _runs_each_step(file, scope: Scope) -> bool:
-    """forward or training_step of a module, or a method that these call"""
-    if scope.klass is None or scope.klass.name not in module_classes(file):
-        return False
-    entry = [
-        f
-        for f in scope.klass.body
-        if isinstance(f, FUNCTIONS) and f.name in ("forward", "training_step")
-    ]
-    return scope.function in entry or any(
-        isinstance(n, ast.Call) and key(n.func) == "self." + scope.function.name
-        for f in entry
-        for n in walk_here(f)
-    )
-
-
-def _cut_or_begun(file, scope: Scope, name: str, joined: ast.stmt) -> bool:
-    """Any other statement that sets it, but for the first time beside the joining one."""
-    for other in scopes(file):
-        for s in other.statements:
-            if s is joined or not any(
-                (key(t) or "").split(".")[-1] == name.split(".")[-1] for t in targets(s)
-            ):
-                continue
-            if other.function is not None and other.function.name == "__init__":
-                continue
-            ifs = file.places[s].ifs
-            first = other is scope and any(
-                isinstance(i, ast.If)
-                and any(key(n) == name for n in walk_here(i.test))
-                and any(isinstance(n, ast.Constant) and n.value is None for n in walk_here(i.test))
-                for i in ifs
-            )
-            if not first:
-                return True
-    return any(
-        isinstance(n, ast.Delete) and any(key(getattr(t, "value", t)) == name for t in n.targets)
-        for n in file.nodes
-    )

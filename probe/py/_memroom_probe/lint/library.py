@@ -508,6 +508,8 @@ class Library:
             made.of_weights = n.weight
             made.card = n.card
             return frozenset([made])
+        if n.kind == "pair" and name == "indices":
+            return frozenset([m.node(False)])
         if name in ("T", "mT", "real", "imag", "H", "values", "iloc", "loc"):
             made = m.alias(n)
             return frozenset([made])
@@ -611,6 +613,10 @@ class Library:
         if name in CLEAN_METHODS and n.tensor:
             made = m.node(False)
             made.card = n.card
+            if name in ("argmax", "long", "int", "bool", "round") and (
+                n.output or n.kind == "mask"
+            ):
+                made.kind = "mask"  # one number a pixel, or a sample
             return frozenset([made])
         if name in CLEAN_METHODS:
             return NUMBER if name != "keys" else self.iterator("keys", [frozenset([n])])
@@ -939,6 +945,10 @@ class Library:
             known_ = getattr(self, "_builtin_" + name, None)
             if known_ is not None:
                 return known_(args)
+            if name == "len" and any(
+                p.rounds for v in args.pos for o in objects(v) for p in contents(o)
+            ):
+                return VARYING  # of something that grows
             if name in _NUMBERS:
                 return VARYING if any(nodes(v) or _varies(v) for v in args.all()) else NUMBER
         if name.startswith("torch.") or name.startswith(("einops.", "torchvision.ops")):
@@ -1318,6 +1328,7 @@ class Library:
             o.bounded = bool(size) and not (
                 c is not None and (c.value is None or isinstance(c.value, int) and c.value >= LONG)
             )
+            o.extra = size and not (c is not None and c.value is None)  # it has some bound
         return made
 
     def make_defaultdict(self, args: Args) -> Value:

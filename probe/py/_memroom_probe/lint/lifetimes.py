@@ -109,6 +109,8 @@ def _run_class(m: Machine, klass: Klass) -> None:
         m.part(lambda: _fit(m, klass))
     elif "__getitem__" in names and klass.comes_from(("Dataset",)):
         m.part(lambda: _read(m, klass))
+    elif "__iter__" in names and klass.comes_from(("IterableDataset",)):
+        m.part(lambda: _stream(m, klass))
     elif "forward" in names and klass.comes_from(("Module", "Model")):
         if names["forward"].function not in m.ran:
             m.part(lambda: _train(m, klass))
@@ -169,6 +171,20 @@ def _read(m: Machine, klass: Klass) -> None:
             lambda _: m.call_method(dataset, get, Args([VARYING])) and None,
             kind="dataset",
         )
+
+
+def _stream(m: Machine, klass: Klass) -> None:
+    """What a DataLoader does with a stream: it is read from its start in every epoch."""
+    dataset = _made(m, klass)
+    begin = klass.find("__iter__")
+
+    def epoch(_: int) -> None:
+        for o in objects(m.call_method(dataset, begin, Args([]))):
+            if o.kind == "generator":
+                m.generate(o, m.globals, lambda v: None)
+
+    if begin is not None:
+        m.loop(klass.node, m.globals, epoch, kind="dataset")
 
 
 def _train(m: Machine, klass: Klass) -> None:
@@ -259,14 +275,14 @@ class Judge:
             and not n.weight
             and not n.data
             and not (n.doubtful and not n.used and not _TENSORS.search(n.label))
-            and not any(o.differentiated_later for o in inside)
+            and not any({first, second} & o.differentiated_later for o in inside)
         ]
         if not any(first in n.born for n, _ in kept):
             return
         late = [(n, path) for n, path in kept if second in n.born]
         if not loop.backward and not cached:
             # an evaluation in grad mode: nobody ever differentiates what it keeps
-            evaluated = _over_batches(loop)
+            evaluated = _over_batches(loop) and bool(obj.label)
             late = [
                 (n, path)
                 for n, path in late
@@ -317,6 +333,8 @@ class Judge:
         name = obj.label or "a container"
         what = n.label or "a tensor"
         at = inner.where[-1][1]
+        if not obj.label and isinstance(outer.where[-1][1], ast.Return):
+            return  # [model(x) for x in inputs] for whoever asked
         if outer.how == "cache":
             f = obj.label
             decorated = next((x for x in self.file.nodes if getattr(x, "name", "") == f), None)
@@ -378,8 +396,10 @@ class Judge:
         ]
         if "metric" in obj.label.lower() or not any(first in n.born for n, _ in kept):
             return
+        if not loop.kind and not _of_a_dataset(loop):
+            return  # the pieces of one image, the samples of one batch
         for n, path in kept:
-            if second in n.born:
+            if second in n.born and not _is_numpy(self.file, path[-1].where[-1][1]):
                 yield from self.tell(
                     "outputs-kept-on-card",
                     _handed(path[-1].where, n.where),
@@ -395,7 +415,10 @@ class Judge:
         kept = [
             (n, path)
             for n, path, _ in found
-            if isinstance(n, Node) and n.graph is False and n.output and not n.scalar
+            if isinstance(n, Node)
+            and n.graph is False
+            and (n.output or n.kind == "mask")
+            and not n.scalar
         ]
         if not any(first in n.born for n, _ in kept):
             return
@@ -407,6 +430,7 @@ class Judge:
                     _handed(path[-1].where, n.where),
                     "`%s` of every batch goes into `%s`, and nothing empties it: each evaluation "
                     "adds to those before" % (n.label or "the output", obj.label or "a list"),
+                    hint=n.kind == "mask" and not _of_pixels(self.file),
                 )
                 return
 
@@ -422,7 +446,12 @@ class Judge:
                 kinds.setdefault("optimizer", []).append((x, path))
             elif isinstance(x, Obj) and x.module and x.card and (x.copied or inside):
                 kinds.setdefault("copy", []).append((x, path))
-            elif isinstance(x, Node) and loop.kind == "dataset" and not x.scalar:
+            elif (
+                isinstance(x, Node)
+                and loop.kind == "dataset"
+                and not x.scalar
+                and not isinstance(path[0].where[-1][1], ast.AugAssign)  # a counter
+            ):
                 kinds.setdefault("sample", []).append((x, path))
         for kind, some in kinds.items():
             if not any(first in x.born for x, _ in some):
@@ -462,7 +491,9 @@ class Judge:
     def samples(self, at: Any, obj: Obj, name: str) -> Iterator[dict]:
         from .loaders import _loader_calls, _workers
 
-        if obj.emptied:
+        if obj.emptied or obj.kind == "set" or obj.kind == "deque" and obj.extra:
+            return
+        if _NO_SAMPLES.search(name):
             return
         parallel = any(_workers(c) != 0 for c in _loader_calls(self.file))
         yield from self.tell(
@@ -593,9 +624,12 @@ class Judge:
         for loop, slot, n in self.story.joined:
             if not n.card or not (n.output or loop.backward) or n.scalar:
                 continue
-            if not loop.backward and not (_over_batches(loop) and uses_card(self.file)):
+            on_card = uses_card(self.file) or self.m.library.card
+            if not loop.backward and not (_of_a_dataset(loop) and on_card):
                 continue
             s = slot.where[-1][1]
+            if slot.label and not _reads(s, slot.label):
+                continue  # made anew from something else
             place = self.file.places.get(s)
             own = place is not None and place.klass is not None and "." in slot.label
             yield from self.tell(
@@ -610,10 +644,13 @@ class Judge:
         if _grad_off_for_good(self.file):
             return
         frozen = _frozen(self.file) - {None}
-        sites: Dict[ast.stmt, List[Tuple[bool, Any, Set[Node]]]] = {}
+        # A function that trains and evaluates is judged by each way that leads to it.
+        sites: Dict[Any, List[Tuple[bool, Any, Set[Node]]]] = {}
         for where, quiet, rounds, given in self.story.forwards:
-            sites.setdefault(where[-1][1], []).append((quiet, rounds, given))
-        for s, calls in sites.items():
+            way = tuple(s for _, s, _ in where)
+            sites.setdefault(way, []).append((quiet, rounds, given))
+        for way, calls in sites.items():
+            s = way[-1]
             if not all(quiet for quiet, _, _ in calls):
                 continue
             if any(r.loop.backward for _, rounds, _ in calls for r in rounds[-1:]):
@@ -825,6 +862,69 @@ def _sums_batches(loop: Loop) -> bool:
     over = getattr(loop.node, "iter", None)
     return over is not None and any(
         _LOADER.search(key(n) or "")
+        for n in walk_here(over)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
+
+
+# Containers that remember which samples there were, not the samples.
+_NO_SAMPLES = re.compile(r"(^|_|\.)(ids?|keys?|hash\w*|counts?|stats?|vocab|errors?)$", re.I)
+_PIXELS = re.compile(r"mask|segm|iou|dice|pixel|depth|heatmap|voxel", re.I)
+
+
+def _of_pixels(file: Any) -> bool:
+    """One number for each pixel: what argmax gives is as large as an image."""
+    return any(
+        _PIXELS.search(getattr(n, "name", None) or getattr(n, "id", None) or n.attr)
+        for n in file.nodes
+        if isinstance(n, (ast.Name, ast.Attribute, ast.ClassDef))
+    )
+
+
+def _reads(s: Any, name: str) -> bool:
+    """bank = torch.cat([bank, keys]): the statement reads what it sets."""
+    last = name.split(".")[-1]
+    value = getattr(s, "value", None)
+    return value is None or any(
+        (key(n) or "").split(".")[-1] == last
+        for n in ast.walk(value)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
+
+
+def _is_numpy(file: Any, s: Any) -> bool:
+    """Is a variable of the statement given to NumPy beside it? Then it lies on the host."""
+    place = file.places.get(s)
+    around = place.function if place is not None and place.function is not None else file.tree
+    names = {n.id for n in walk_here(s) if isinstance(n, ast.Name)} & {
+        t.id
+        for n in ast.walk(around)
+        if isinstance(n, (ast.Assign, ast.For))
+        for target in targets(n)
+        for t in ast.walk(target)
+        if isinstance(t, ast.Name)
+    }
+    return any(
+        (file.callee(n) or "").startswith("numpy.")
+        and names & {a.id for x in n.args for a in ast.walk(x) if isinstance(a, ast.Name)}
+        for n in ast.walk(around)
+        if isinstance(n, ast.Call) and n is not getattr(s, "value", None)
+    )
+
+
+_DATASET = re.compile(r"load(er)?s?($|_)|_dl$|^dl$|(^|_)(batches|dataset)$|data_?iter", re.I)
+
+
+def _of_a_dataset(loop: Loop) -> bool:
+    """A loop over the batches of a dataset, not over a part of one that was handed in."""
+    if any(o.kind in ("loader", "generator") for o in objects(loop.over)):
+        return True
+    over = getattr(loop.node, "iter", None)
+    if over is None:
+        generators = getattr(loop.node, "generators", None)
+        over = generators[0].iter if generators else None
+    return over is not None and any(
+        _DATASET.search((key(n) or "").split(".")[-1])
         for n in walk_here(over)
         if isinstance(n, (ast.Name, ast.Attribute))
     )

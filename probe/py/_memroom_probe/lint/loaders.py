@@ -164,9 +164,21 @@ def _stores_items(c, f):
                 and not _evicts(c, name)
                 and not _limited(c, name)
                 and not isinstance(s.value, ast.Constant)
+                and not _is_small(s.value)
             ):
                 return s, "`%s`" % name
     return None
+
+
+def _is_small(value) -> bool:
+    """image.shape, len(text), counts[i] + 1: a few numbers, no sample"""
+    return any(
+        isinstance(n, ast.Attribute)
+        and n.attr in ("shape", "size", "ndim", "dtype")
+        or isinstance(n, ast.Call)
+        and method(n) in ("len", "size", "int", "float", "sum", "mean", "max", "min")
+        for n in walk_here(value)
+    )
 
 
 def _starts_empty(c, name: str) -> bool:

@@ -339,8 +339,7 @@ class Machine:
                 n.used_in.update(self.rounds)
             for c in n.via:
                 c.differentiated = True
-                if c.born and c.born[-1] not in self.rounds:
-                    c.differentiated_later = True
+                c.differentiated_later.update(r for r in c.born if r not in self.rounds)
             on = term and n.kind in ("sum", "alias")
             todo.extend((i, on) for i in n.inputs if i.graph is not False)
 
@@ -862,6 +861,8 @@ class Machine:
             at = found.value if found is not None and _hashable(found.value) else None
             if at is None and asked and all(isinstance(a, Number) and not a.varies for a in asked):
                 at = ast.dump(index)  # a fact such as x.device: the same key in every round
+            if at is None and _names_a_part(index, frame.function, self.file):
+                at = ast.dump(index)  # of a layer or a parameter: replaced in the next round
         memo = at is None and _asked_before(target, frame.function)
         for atom in self.value(target.value, frame):
             if isinstance(atom, Obj):
@@ -968,7 +969,7 @@ class Machine:
         if a is not None and b is not None:
             return _folded(op, a.value, b.value)
         found: Set[Atom] = set()
-        lists = [o for o in objects(left | right) if o.kind in SEQUENCES]
+        lists = [o for o in objects(left) + objects(right) if o.kind in SEQUENCES]
         if lists and isinstance(op, (ast.Add, ast.Mult)):
             made = self.obj(lists[0].kind)
             for o in lists if isinstance(op, ast.Add) else lists[:1]:
@@ -1004,9 +1005,13 @@ class Machine:
         return found
 
     def _value_Compare(self, e: ast.Compare, frame: Frame) -> Value:
-        truth, _ = self.test(e, frame)
-        if truth is not None:
-            return TRUE if truth else FALSE
+        if len(e.ops) == 1:
+            truth, _ = self._compared(e, frame)
+            if truth is not None:
+                return TRUE if truth else FALSE
+        else:  # 0 < x < 10
+            for part in e.comparators:
+                self.value(part, frame)
         inputs = nodes(self.value(e.left, frame))
         if any(n.tensor for n in inputs):
             made = self.node(False)
@@ -1255,13 +1260,23 @@ class Machine:
                 n.attrs[name] = NUMBER  # the epoch, the best score, the arguments
             elif n.kind == "pair" and at == 1:
                 n.attrs[name] = frozenset([self.node(False)])
-            elif n.kind == "losses" and isinstance(at, int) and at > 0:
+            elif n.kind == "losses" and (
+                isinstance(at, int) and at > 0 or isinstance(at, str) and "loss" not in at
+            ):
                 # loss, count = criterion(...): what comes behind the loss may be a number
                 n.attrs[name] = self.opaque([frozenset([n])])
             else:
                 made = self.alias(n, at if isinstance(at, str) else "")
                 # out, accuracy = model(x), of a model that is not known: the second may be a number
-                made.doubtful = n.doubtful or isinstance(at, int) and at > 0 and n.output
+                made.doubtful = (
+                    n.doubtful
+                    or isinstance(at, int)
+                    and at > 0
+                    and n.output
+                    or isinstance(at, str)  # stats["accuracy"], of code that is not known
+                    and not n.output
+                    and "loss" not in at
+                )
                 made.label = at if isinstance(at, str) else ""
                 made.whole = n.whole if isinstance(at, str) else ""
                 if isinstance(at, str) and "loss" in at:
@@ -1687,6 +1702,38 @@ def _loaded(target: ast.expr) -> ast.expr:
     if isinstance(target, ast.Subscript):
         return ast.Subscript(value=target.value, slice=target.slice, ctx=ast.Load())
     return target
+
+
+_OF_A_MODEL = re.compile(
+    r"(state_dict|parameters|named_\w+|modules|children|buffers|layers|blocks|stages|encoders?|"
+    r"decoders?|heads|convs|norms)$"
+)
+
+
+def _names_a_part(index: ast.AST, function: Any, file: Any) -> bool:
+    """shadow[name] = ..., where name goes through the parameters: there are as many keys as
+    parameters, and every round has the same.
+    """
+    names = {n.id for n in ast.walk(index) if isinstance(n, ast.Name)}
+    if not names or function is None or isinstance(function, ast.Lambda):
+        return False
+    bound = {}
+    for loop in ast.walk(function):
+        if isinstance(loop, ast.For):
+            for t in ast.walk(loop.target):
+                if isinstance(t, ast.Name):
+                    bound[t.id] = loop
+    return all(n in bound and _goes_through_parts(bound[n], file) for n in names)
+
+
+def _goes_through_parts(loop: ast.For, file: Any) -> bool:
+    from .evidence import few_rounds
+
+    return few_rounds(loop, file) or any(
+        _OF_A_MODEL.search((key(n) or getattr(n, "attr", "") or "").split(".")[-1])
+        for n in ast.walk(loop.iter)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
 
 
 def _asked_before(target: ast.Subscript, function: Any) -> bool:

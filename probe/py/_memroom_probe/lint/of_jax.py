@@ -2,7 +2,7 @@
 
 import ast
 import re
-from typing import Iterator
+from typing import Iterator, List
 
 from . import rules
 from .evidence import few_rounds
@@ -43,6 +43,27 @@ def compiled_in_loop(file) -> Iterator[dict]:
                 )
 
 
+def _put(s: ast.stmt):
+    """(container, value) of log.append(value) and log[step] = value"""
+    if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call):
+        call = s.value
+        if method(call) == "append" and call.args and isinstance(call.func, ast.Attribute):
+            return key(call.func.value), call.args[0]
+    if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Subscript):
+        if not isinstance(s.targets[0].slice, ast.Constant):
+            return key(s.targets[0].value), s.value
+    return None, None
+
+
+def _entries(value) -> List[str]:
+    """The variables of params, (params, loss) and {"params": params}"""
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return [key(e) or "" for e in value.elts]
+    if isinstance(value, ast.Dict):
+        return [key(e) or "" for e in value.values]
+    return [key(value) or ""] if value is not None else []
+
+
 _TREES = re.compile(r"^(all_)?(grads?|gradients|params|opt_state|train_state|state|updates)$")
 
 
@@ -52,12 +73,11 @@ def trees_kept(file) -> Iterator[dict]:
         return
     for s in file.statements:
         loops = file.places[s].loops
-        call = s.value if isinstance(s, ast.Expr) else None
-        if not loops or not isinstance(call, ast.Call) or method(call) != "append":
+        if not loops:
             continue
-        kept = key(call.args[0]) or "" if call.args else ""
-        name = key(call.func.value) if isinstance(call.func, ast.Attribute) else None
-        if not name or not _TREES.match(kept):
+        name, value = _put(s)
+        kept = next((k for k in _entries(value) if _TREES.match(k)), "")
+        if not name or not kept:
             continue
         made = any(
             isinstance(x, ast.Assign)

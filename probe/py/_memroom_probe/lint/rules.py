@@ -30,18 +30,15 @@ ALL = (
     keeping.kept_by_hook,
     keeping.kept_by_cache,
     keeping.kept_by_module,
-    keeping.hidden_state,
     keeping.state_of_module,
     keeping.state_brought_up,
     keeping.kept_by_callback,
-    keeping.grown_by_joining,
     accumulation.check,
     accumulation.never_cleared,
     accumulation.summed_before_backward,
     evaluation.check,
     evaluation.phases,
     evaluation.frozen_models,
-    evaluation.kept_on_card,
     evaluation.autocast_around_loop,
     loops.retain_graph,
     loops.empty_cache,
@@ -119,7 +116,9 @@ def check(tree, path=""):
             if where not in seen:
                 seen.add(where)
                 found.append(finding)
-    found += _of_the_run(file, found)
+    told = _run(file)
+    found += _of_the_run(found, told)
+    evidence.agreed(found, told)
     found = evidence.hints(file, path, _said_once(found))
     return sorted(found, key=lambda f: (f["line"], f["rule"]))
 
@@ -145,7 +144,17 @@ def _said_once(found):
     return [f for f in found if not f["rule"].endswith("-here") or f["line"] not in own]
 
 
-def _of_the_run(file, found):
+def _run(file):
+    """What the abstract run tells; nothing where it fails: what the other rules found stands."""
+    try:
+        return list(lifetimes.check(file))
+    except Exception:  # too deep, or a bug of ours
+        if os.environ.get("MEMROOM_LINT_DEBUG"):
+            raise
+        return []
+
+
+def _of_the_run(found, told):
     """What the abstract run adds: findings at lines that no other rule speaks about, and one of its
     own for each line.
     """
@@ -153,12 +162,6 @@ def _of_the_run(file, found):
     # These speak about a loop or a file as a whole: the rule that knows the form comes first.
     once = {f["rule"] for f in found} & {"tf-function-retraced", "keras-model-in-loop"}
     more = []
-    try:
-        told = list(lifetimes.check(file))
-    except Exception:  # too deep, or a bug of ours: what the other rules found stands
-        if os.environ.get("MEMROOM_LINT_DEBUG"):
-            raise
-        return more
     for finding in sorted(told, key=lambda f: f["rule"] == "graph-kept-here"):
         if finding["line"] not in lines and finding["rule"] not in once:
             lines.add(finding["line"])

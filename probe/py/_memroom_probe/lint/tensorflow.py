@@ -17,7 +17,6 @@ from .names import (
     method,
     own,
     targets,
-    walk_here,
 )
 
 LOADING = (
@@ -549,6 +548,7 @@ def models_in_loop(file):
                 s,
                 "a model is built in every round of the loop: Keras keeps state of each in a "
                 "global session",
+                hint=evidence.rounds_around(file, s) < evidence.FEW or _kept_on_purpose(loop, name),
             )
         else:
             yield rules.finding(
@@ -558,6 +558,19 @@ def models_in_loop(file):
                 "functions may stay in memory although clear_session() is called",
                 hint=not evidence.many_rounds(loop),
             )
+
+
+def _kept_on_purpose(loop, name: str) -> bool:
+    """models.append(model): an ensemble, whose models must stay"""
+    return any(
+        isinstance(n, ast.Call)
+        and method(n) == "append"
+        and any(key(a) == name for a in n.args)
+        or isinstance(n, ast.Assign)
+        and isinstance(n.targets[0], ast.Subscript)
+        and key(n.value) == name
+        for n in ast.walk(loop)
+    )
 
 
 def models_in_trials(file):
@@ -658,9 +671,6 @@ _NOT_KERAS = frozenset(
     "sklearn xgboost lightgbm catboost torch stable_baselines3 stable_baselines ultralytics joblib "
     "pickle statsmodels gensim hmmlearn surprise prophet".split()
 )
-_SAMPLES = re.compile(
-    r"test|data|batch|image|img|frame|sample|(^|_)xs?($|_)|gen|step|episode", re.I
-)
 
 
 def _uses_target(loop) -> bool:
@@ -673,18 +683,15 @@ def _uses_target(loop) -> bool:
     )
 
 
-def _many_samples(loop) -> bool:
-    """A range whose end is not written down, or a loop over data: many calls."""
-    if any(isinstance(n, ast.Call) and method(n) == "input" for n in ast.walk(loop)):
+def _many_calls(file, loops) -> bool:
+    """Hundreds of calls are written down, or an agent acts: a hundred rounds and more."""
+    if any(isinstance(n, ast.Call) and method(n) == "input" for n in ast.walk(loops[-1])):
         return False  # somebody types
-    if isinstance(loop.iter, ast.Call) and method(loop.iter) == "range":
-        last = constant(loop.iter.args[-1]) if loop.iter.args else None
-        return not isinstance(last, int) or last >= 40
-    return any(
-        _SAMPLES.search(key(n) or "")
-        for n in walk_here(loop.iter)
-        if isinstance(n, (ast.Name, ast.Attribute))
+    steps = any(
+        isinstance(n, ast.Call) and method(n) == "step" and isinstance(n.func, ast.Attribute)
+        for n in ast.walk(loops[-1])
     )
+    return evidence.rounds_around(file, None, loops) >= evidence.MANY or (steps and len(loops) > 1)
 
 
 def predict_in_loop(file):
@@ -716,7 +723,7 @@ def predict_in_loop(file):
                     s,
                     "predict() builds a data pipeline at every call, and what it leaves behind "
                     "grows with the number of calls",
-                    hint=not _many_samples(loop) or not _uses_target(loop),
+                    hint=not _many_calls(file, place.loops) or not _uses_target(loop),
                 )
                 return
 
@@ -744,6 +751,7 @@ def data_buffers(file):
                 "tf-data-buffers",
                 call,
                 "cache() without a file name keeps the whole decoded dataset in host memory",
+                hint=not _decodes_media(file),
             )
         elif call.func.attr == "shuffle" and "batch" in steps:
             size = _buffer(call)
@@ -762,6 +770,25 @@ def data_buffers(file):
                     "shuffle() holds %s decoded samples in host memory: its buffer fills before "
                     "the first batch comes" % ("all" if size == "all" else size),
                 )
+
+
+_MEDIA = re.compile(
+    r"decode_(jpeg|png|image|wav|gif|bmp|raw)|read_file|imread|image_dataset|audio_dataset|"
+    r"librosa|soundfile|resize|^load$|spectrogram|stft|mfcc|(^|_)(mels?|audios?|wavs?)($|_)",
+    re.I,
+)
+
+
+def _decodes_media(file) -> bool:
+    """Are there images, sound or arrays in files? Text and tables are small when decoded."""
+    return any(
+        _MEDIA.search(method(n) if isinstance(n, ast.Call) else str(n.value))
+        for n in file.nodes
+        if isinstance(n, ast.Call)
+        or isinstance(n, ast.Constant)
+        and isinstance(n.value, str)
+        and len(n.value) < 40
+    )
 
 
 def _takes_few(call) -> bool:

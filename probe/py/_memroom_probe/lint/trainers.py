@@ -253,10 +253,12 @@ def _objective(file, call) -> Iterator[dict]:
             or name == "from_pretrained"
             and "AutoModel" in (file.callee(node) or "")
         ):
+            whose = (file.callee(node) or "").split(".")[0]
             yield rules.finding(
                 "trials-share-process",
                 node,
                 "every trial builds a model in the same process, and a Trainer's reference cycles "
                 "keep the previous trial's model alive until Python collects them",
+                hint=whose not in ("transformers", "lightning", "pytorch_lightning", "trl"),
             )
             return

@@ -229,7 +229,7 @@ class Obj(Callable):
         self.puts: List[Put] = []  # appended, or under a key that is not known
         self.bounded = False
         self.differentiated = False  # a loss was made of what it holds
-        self.differentiated_later = False  # ... after the round that made this object
+        self.differentiated_later: Set[Round] = set()  # ... when these rounds of it were over
         self.klass: Optional[Klass] = None
         self.function: Any = None
         self.closure: Any = None
