@@ -163,6 +163,11 @@ func (p *Policy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 		Foreign: tried.Foreign(), Libraries: tried.Libraries,
 		UsesTorch: slices.Contains(tried.Frameworks, "torch")}
 	f.Hopeless, f.Needs = tried.Hopeless()
+	if f.Foreign != "" {
+		command := original(a.Launch)
+		path := fit.Script(command)
+		f.Foreign = fit.InScript(f.Foreign, path, contents(a.Launch.Dir, command)[path])
+	}
 	for _, finding := range a.Findings {
 		f.Leaked = max(f.Leaked, finding.Leaked(f.Where, a.LastStep))
 	}

@@ -115,6 +115,36 @@ class SameTrajectory(unittest.TestCase):
         # begins to matter.
         self.same(TinyGPT(), lambda m, b: m(*b)[1], sentences(ragged=False)[:2] + sentences()[2:])
 
+    def test_means_over_what_only_the_model_knows(self):
+        """Its padding is a number of its own, or its weights come beside the batch; the first batch
+        shows neither.
+        """
+
+        class Own(nn.Module):
+            def __init__(self, gap):
+                super().__init__()
+                self.words, self.head, self.gap = nn.Embedding(30, 16), nn.Linear(16, 30), gap
+
+            def forward(self, ids, worth=None):
+                told = self.head(self.words(ids[:, :-1])).log_softmax(-1)
+                told = told.gather(-1, ids[:, 1:, None]).squeeze(-1)
+                counts = (ids[:, 1:] != self.gap).float()
+                counts = counts if worth is None else counts * worth[:, None]
+                return -(told * counts).sum() / counts.sum()
+
+        torch.manual_seed(4)
+        for gap, left in ((3, False), (0, False), (29, True)):
+            full = [torch.randint(4, 29, (24, 12)) for _ in range(5)]
+            sizes = torch.randint(2, 12, (5, 24))
+            for ids, size in zip(full[1:], sizes):
+                beyond = torch.arange(12) >= size[:, None]
+                ids.masked_fill_(beyond.flip(1) if left else beyond, gap)
+            self.same(Own(gap), lambda m, ids: m(ids), full)
+        weighed = [(torch.randint(4, 29, (24, 12)), torch.ones(24)) for _ in range(4)]
+        for _, worth in weighed[1:]:
+            worth.uniform_(0.1, 4)
+        self.same(Own(3), lambda m, b: m(*b), weighed)
+
     def test_weights_when_rows_lose_almost_the_same(self):
         """An untrained model: rows differ in the fourth digit, and the right rule is still
         found.

@@ -124,6 +124,34 @@ class Losses(unittest.TestCase):
         self.assertTrue(losses.agree([by_rows, by_tokens], [(1, 2), (2, 4)]))
         self.assertFalse(losses.agree([by_rows, by_tokens], [(1, 2), (2, 5)]))
 
+    def test_what_rows_end_with_is_padding(self):
+        ids = torch.tensor([[5, 6, 7, 8, 9, 4], [5, 6, 3, 3, 3, 3], [1, 3, 9, 9, 2, 3]])
+        rules = {r.name: r for r in losses.rules(batch(ids), set()) if r.guessed}
+        ends = [r for name, r in rules.items() if "rows end with" in name]
+        pieces = [(ids[:1],), (ids[1:],)]
+        shares = [[float(s) for s in rule.shares(pieces)] for rule in ends]
+        self.assertEqual(shares, [[6 / 12, 6 / 12], [5 / 9, 4 / 9]])
+        # Two words that are the same by chance are none, nor is what one row alone shows a little.
+        plain = torch.tensor([[5, 6, 7, 8, 4, 4], [1, 2, 3, 4, 5, 6]])
+        shares = [[float(s) for s in r.shares([(plain[:1],), (plain[1:],)])] for r in ends]
+        self.assertEqual(shares, [[0.5, 0.5]] * 2)
+
+    def test_a_guess_gives_way(self):
+        by_rows, by_tokens = self.rules()
+        guess = losses.Rule("guess", by_tokens.weigh, guessed=True)
+        pieces = [(1, 2), (2, 5)]
+        self.assertEqual(losses.decided([by_rows, guess], pieces), [by_rows])
+        self.assertEqual(losses.decided([by_rows, by_tokens], pieces), [])
+        self.assertEqual(losses.decided([guess], pieces), [guess])
+        self.assertEqual(losses.decided([], pieces), [])
+
+    def test_weights_that_sum_to_nothing(self):
+        """A rule that divides by zero explains nothing, wherever it stands."""
+        by_rows, _ = self.rules()
+        zero = losses.Rule("zero", lambda leaves: torch.tensor(0.0))
+        found = losses.survivors([zero, by_rows], [(1, 1), (1, 1)], [1.0, 2.0], 1.5, 1e-3)
+        self.assertEqual(found, [by_rows])
+
     def test_nothing_counts(self):
         rule = losses.Rule("t", lambda leaves: torch.tensor(float(leaves[0])))
         shares = rule.shares_to_use([(0,), (4,)])

@@ -7,6 +7,7 @@ of the rows apart survive.
 """
 
 import dataclasses
+import math
 from typing import Any, Callable, Sequence, Union
 
 import torch
@@ -21,6 +22,7 @@ class Rule:
     name: str
     weigh: Callable[[Sequence[Any]], Weight]  # of a micro-batch, by the leaves of its call
     mean: bool = True  # the loss is a mean by these weights; otherwise their sum
+    guessed: bool = False  # nothing but habit speaks for it: gives way where nothing decides
 
     def shares(self, pieces):
         """What each piece's loss is multiplied by. pieces: the flat leaves of each call."""
@@ -41,6 +43,57 @@ class Rule:
         return [None if nothing else s for s, nothing in zip(shares, empty)]
 
 
+class Padded(Rule):
+    """A mean over what is not padding, whatever number stands for that: it ends, or begins, many
+    rows of a batch.
+    """
+
+    def shares(self, pieces):
+        """The number is looked for in all pieces together."""
+        at, start, left = self.weigh.at, self.weigh.start, self.weigh.left
+        value = _padding([leaves[at] for leaves in pieces], left)
+        weights = [_count(leaves[at], value, start) for leaves in pieces]
+        total = sum(weights[1:], weights[0])
+        return [w / total for w in weights]
+
+
+class _Unpadded:
+    """Counts what is not padding in one piece by itself."""
+
+    def __init__(self, at, start, left):
+        self.at, self.start, self.left = at, start, left
+
+    def __call__(self, leaves):
+        return _count(leaves[self.at], _padding([leaves[self.at]], self.left), self.start)
+
+
+SEEN = 4  # elements that must end rows alike to be taken for padding: two words may be the same
+
+
+def _padding(parts, left):
+    """The number that fills the ends of most rows, as a 0-dim tensor; None where none does. One
+    transfer from the device.
+    """
+    ends = [part.flatten(1) if left else part.flatten(1).flip(1) for part in parts]
+    ends = [end for end in ends if end.numel()]
+    if not ends:
+        return None
+    runs = torch.cat([(end == end[:, :1]).cumprod(1).sum(1) for end in ends])
+    values = torch.cat([end[:, 0] for end in ends])
+    known, which = values.unique(return_inverse=True)
+    filled = torch.zeros(len(known), dtype=runs.dtype, device=runs.device)
+    filled.index_add_(0, which, runs * (runs > 1))
+    most = filled.argmax()
+    return known[most] if int(filled[most]) >= SEEN else None
+
+
+def _count(labels, value, start):
+    labels = labels[:, start:] if start else labels
+    if value is None:
+        return torch.tensor(labels.numel(), dtype=torch.float64, device=labels.device)
+    return (labels != value).sum(dtype=torch.float64)
+
+
 def weighted(loss, share):
     """A piece's part of the whole loss."""
     if share is None:
@@ -57,13 +110,27 @@ def rules(inputs, ignored):
         if dim is None or leaf.is_complex():
             continue
         if not leaf.is_floating_point() and leaf.dtype != torch.bool:
-            for value in sorted({-100, -1} | set(ignored)):
-                found.append(Rule("%s != %d" % (name, value), _counter(at, value, 0)))
-                if leaf.dim() >= 2:
-                    found.append(Rule("%s[:, 1:] != %d" % (name, value), _counter(at, value, 1)))
+            for value in sorted({-100, -1, 0} | set(ignored)):
+                guessed = value == 0 and value not in ignored
+                for start in (0, 1) if leaf.dim() >= 2 else (0,):
+                    words = "%s%s != %d" % (name, "[:, 1:]" if start else "", value)
+                    found.append(Rule(words, _counter(at, value, start), guessed=guessed))
+            if leaf.dim() >= 2 and dim == 0:
+                found.extend(_without_padding(name, at))
         if "mask" in name or leaf.dtype == torch.bool:
             found.append(Rule("sum of " + name, _summer(at)))
+        elif leaf.is_floating_point() and ("weight" in name or leaf.dim() == 1):
+            if bool((leaf > 0).all()):
+                found.append(Rule("sum of " + name, _summer(at), guessed=True))
     return found
+
+
+def _without_padding(name, at):
+    for left in (False, True):
+        words = "%s%%s without what its rows %s with" % (name, "begin" if left else "end")
+        for start in (0, 1):
+            shown = words % ("[:, 1:]" if start else "")
+            yield Padded(shown, _Unpadded(at, start, left), guessed=True)
 
 
 def _summer(at: int) -> Callable[[Sequence[Any]], Weight]:
@@ -93,7 +160,8 @@ def survivors(candidates, trial_pieces, apart, together, tolerance):
     errors = []
     for rule in candidates:
         shares = [float(s) for s in rule.shares(trial_pieces)]
-        errors.append(abs(sum(s * v for s, v in zip(shares, apart)) - together) / scale)
+        error = abs(sum(s * v for s, v in zip(shares, apart)) - together) / scale
+        errors.append(error if math.isfinite(error) else math.inf)
     most = min(tolerance, max(ROUNDING, 10 * min(errors, default=0)))
     return [rule for rule, error in zip(candidates, errors) if error <= most]
 
@@ -132,6 +200,14 @@ def agree(candidates, pieces):
     ]
     first = rows[0]
     return not bool(torch.stack([(r - first).abs().max() > 1e-9 for r in rows[1:]]).any())
+
+
+def decided(candidates, pieces):
+    """The rules by which these pieces are weighed, where they agree, or those agree that are not
+    only guessed; none otherwise.
+    """
+    known = [rule for rule in candidates if not rule.guessed]
+    return next((some for some in (candidates, known) if some and agree(some, pieces)), [])
 
 
 def _device(pieces):

@@ -223,7 +223,8 @@ class Plan:
                 continue
             if not losses.agree(output.candidates, pieces):
                 left = tryout.narrow_down(module, call, inputs, index, output.candidates)
-                if not losses.agree(left, pieces) or not left:
+                left = losses.decided(left, pieces)
+                if not left:
                     raise Cannot(
                         "how the loss %s weighs its samples could not be found out" % output.name
                     )
