@@ -79,16 +79,34 @@ def _differentiated_here(scope: Scope, loop, statement: ast.stmt, value) -> bool
     names = {key(n) for n in walk_here(value) if isinstance(n, ast.Name) and _loads(n)}
     inside = list(in_order(loop.body)) if loop is not None else scope.statements
     for s, v in scope.differentiated:
-        name = root(v)
-        if s not in inside or name not in names or _takes_number(value, name):
+        if s not in inside:
             continue
         between = range(min(s.lineno, statement.lineno), max(s.lineno, statement.lineno) + 1)
-        if not any(
-            x.lineno in between and x is not statement and any(key(t) == name for t in targets(x))
-            for x in inside
-        ):
-            return True
+        for name in _summands(inside, root(v)) & names:
+            if not _takes_number(value, name) and not any(
+                x.lineno in between
+                and x is not statement
+                and any(key(t) == name for t in targets(x))
+                for x in inside
+            ):
+                return True
     return False
+
+
+def _summands(inside: List[ast.stmt], loss) -> Set[str]:
+    """loss, and a and b of loss = a + 0.1 * b: each of them has a graph"""
+    found = {loss} if loss else set()
+    for x in inside:
+        if not isinstance(x, ast.Assign) or not any(key(t) == loss for t in targets(x)):
+            continue
+        todo = [x.value]
+        while todo:
+            e = todo.pop()
+            if isinstance(e, ast.BinOp) and isinstance(e.op, (ast.Add, ast.Sub)):
+                todo += [e.left, e.right]
+            elif isinstance(e, ast.Name) and e is not x.value:
+                found.add(e.id)
+    return found
 
 
 def _takes_number(value, name: str) -> bool:

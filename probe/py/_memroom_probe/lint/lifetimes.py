@@ -869,7 +869,7 @@ def _sums_batches(loop: Loop) -> bool:
 
 # Containers that remember which samples there were, not the samples.
 _NO_SAMPLES = re.compile(r"(^|_|\.)(ids?|keys?|hash\w*|counts?|stats?|vocab|errors?)$", re.I)
-_PIXELS = re.compile(r"mask|segm|iou|dice|pixel|depth|heatmap|voxel", re.I)
+_PIXELS = re.compile(r"mask|segm|iou|dice|pixel|depth|heatmap|voxel|unet|deeplab|contour", re.I)
 
 
 def _of_pixels(file: Any) -> bool:

@@ -1016,6 +1016,8 @@ class Machine:
         if any(n.tensor for n in inputs):
             made = self.node(False)
             made.card = any(n.card for n in inputs)
+            if any(n.output or n.kind == "mask" for n in inputs):
+                made.kind = "mask"
             return frozenset([made])
         return NUMBER
 

@@ -104,7 +104,12 @@ def _steps(file, kept: str) -> bool:
         isinstance(n, ast.Call) and method(n) in ("value_and_grad", "grad", "apply_gradients")
         for n in file.nodes
     )
-    return differentiates and kept != "state"
+    trains = any(
+        isinstance(n, ast.Call)
+        and method(n) in ("apply_gradients", "TrainState", "create_train_state")
+        for n in file.nodes
+    )
+    return differentiates and (kept != "state" or trains)
 
 
 def static_argument_changes(file) -> Iterator[dict]:
