@@ -336,6 +336,46 @@ func TestCursorsReachEveryRunOnce(t *testing.T) {
 	}
 }
 
+// TestCursorsThatLeaveTheList: the run at which a page ended does not match any more when the next
+// page is asked for. The list goes on after its place, and does not begin again.
+func TestCursorsThatLeaveTheList(t *testing.T) {
+	s := newSite(t)
+	began := time.Date(2026, 11, 17, 4, 0, 0, 0, time.UTC)
+	var folders []*store.Folder // oldest first; the last two begin at one time
+	save := func(i int, name string) {
+		t.Helper()
+		err := folders[i].SaveRun(event.Run{ID: folders[i].ID, Name: name,
+			Started: began.Add(time.Duration(min(i, 4)) * time.Minute)})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 6 {
+		folders = append(folders, s.addRun("ours", 1))
+		save(i, "ours")
+	}
+	if folders[5].ID < folders[4].ID {
+		folders[4], folders[5] = folders[5], folders[4]
+	}
+	for last := range folders {
+		save(last, "renamed")
+		_, text, _ := s.ask("GET", "/api/runs?name=ours&cursor="+folders[last].ID, nil)
+		save(last, "ours")
+		var answer struct{ Runs []Overview }
+		if err := json.Unmarshal([]byte(text), &answer); err != nil {
+			t.Fatal(err)
+		}
+		if len(answer.Runs) != last {
+			t.Fatalf("after run %d: %d runs, want the %d older ones", last, len(answer.Runs), last)
+		}
+		for i, r := range answer.Runs {
+			if want := folders[last-1-i].ID; r.ID != want {
+				t.Errorf("after run %d, place %d: %s, want %s", last, i, r.ID, want)
+			}
+		}
+	}
+}
+
 // stream reads server-sent events: those of a kind, with their IDs.
 type sent struct{ kind, id, data string }
 

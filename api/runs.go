@@ -77,14 +77,9 @@ func (s *Server) listRuns(w http.ResponseWriter, r *http.Request) error {
 	}
 	total := len(rows)
 	if cursor := q.Get("cursor"); cursor != "" {
-		if _, ok := s.lookup(cursor); !ok && !slices.ContainsFunc(rows,
-			func(row store.Row) bool { return row.ID == cursor }) {
-			return failed(http.StatusBadRequest, "cursor=%s is not a run: leave the cursor "+
-				"out to begin again",
-				clip(cursor, 40))
+		if rows, err = s.after(rows, cursor); err != nil {
+			return err
 		}
-		at := slices.IndexFunc(rows, func(row store.Row) bool { return row.ID == cursor })
-		rows = rows[at+1:]
 	}
 	next := ""
 	if len(rows) > int(limit) {
@@ -97,6 +92,26 @@ func (s *Server) listRuns(w http.ResponseWriter, r *http.Request) error {
 	}
 	return answer(w, map[string]any{"runs": list, "next": next, "total": total,
 		"home": s.options.Store.Home, "now": time.Now()})
+}
+
+// after gives the runs that come after the one whose ID is the cursor. That one may have left the
+// list meanwhile: a run that ends is not active any more. Its place in the order stays.
+func (s *Server) after(rows []store.Row, cursor string) ([]store.Row, error) {
+	at := slices.IndexFunc(rows, func(row store.Row) bool { return row.ID == cursor })
+	if at >= 0 {
+		return rows[at+1:], nil
+	}
+	folder, ok := s.lookup(cursor)
+	if !ok {
+		return nil, failed(http.StatusBadRequest, "cursor=%s is not a run: leave the cursor "+
+			"out to begin again", clip(cursor, 40))
+	}
+	last := folder.Row()
+	at = slices.IndexFunc(rows, func(row store.Row) bool { return newestFirst(last, row) < 0 })
+	if at < 0 {
+		return nil, nil
+	}
+	return rows[at:], nil
 }
 
 func (s *Server) overview(row store.Row) Overview {

@@ -260,13 +260,16 @@ func (s *Server) list(filter store.Filter) ([]store.Row, error) {
 		}
 		all = append(all, rows...)
 	}
-	slices.SortStableFunc(all, func(a, b store.Row) int {
-		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID))
-	})
+	slices.SortStableFunc(all, newestFirst)
 	if filter.Limit > 0 && len(all) > filter.Limit {
 		all = all[:filter.Limit]
 	}
 	return all, nil
+}
+
+// newestFirst is the order of lists of runs.
+func newestFirst(a, b store.Row) int {
+	return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID))
 }
 
 // lookup finds a run in any store by its whole ID.
