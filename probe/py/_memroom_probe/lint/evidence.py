@@ -64,7 +64,10 @@ def is_test(file: Any, path: str) -> bool:
     if file.modules & {"pytest", "unittest"}:
         return True
     tests = [n for n in file.nodes if isinstance(n, FUNCTIONS) and n.name.startswith("test_")]
-    asserts = any(isinstance(n, ast.Assert) for f in tests for n in ast.walk(f))
+    asserts = any(isinstance(n, ast.Assert) for f in tests for n in ast.walk(f)) or any(
+        isinstance(n, ast.Call) and (key(n.func) or "").startswith("self.assert")
+        for n in file.nodes
+    )
     named, kept = _TEST_NAME.search(path), _TEST_FOLDER.search(path)
     return bool(named and kept or asserts and (named or kept))
 
