@@ -2,6 +2,8 @@ package diagnose
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"memroom/event"
@@ -50,13 +52,15 @@ type Explanation struct {
 	NotMemory string        `json:"not_memory,omitempty"`
 	Evidence  []string      `json:"evidence"`
 	Account   []AccountLine `json:"account,omitempty"`
-	Line      int64         `json:"line,omitempty"` // of the log
-	Text      string        `json:"text,omitempty"` // the message itself
-	Rank      *int          `json:"rank,omitempty"`
-	Frame     *event.Frame  `json:"frame,omitempty"` // the user's own line, innermost
-	Others    []OtherCrash  `json:"others,omitempty"`
-	Remedies  []Advice      `json:"remedies"`
-	Warnings  []string      `json:"warnings,omitempty"`
+	// further sizes that the log prints under names of its own
+	Figures  map[string]event.Bytes `json:"figures,omitempty"`
+	Line     int64                  `json:"line,omitempty"` // of the log
+	Text     string                 `json:"text,omitempty"` // the message itself
+	Rank     *int                   `json:"rank,omitempty"`
+	Frame    *event.Frame           `json:"frame,omitempty"` // the user's own line, innermost
+	Others   []OtherCrash           `json:"others,omitempty"`
+	Remedies []Advice               `json:"remedies"`
+	Warnings []string               `json:"warnings,omitempty"`
 
 	job    remedy.Job
 	found  []string // remedies of the finding that settled the cause
@@ -183,16 +187,19 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 		x.job.On[remedy.EvalOutputs] = "little was held when it failed"
 		x.job.On[remedy.EmptyCache] = "little was held when it failed"
 	}
+	if found.detail == "oversized" && len(c.Code) > 0 && plainTable.MatchString(c.Code[0]) {
+		x.job.On[remedy.MicroBatch] = "the line makes a table, not a batch"
+	}
 	if found.detail == "fork" && !has(c, trace.SignDatasets) {
 		x.job.On[remedy.MapProcesses] = "nothing shows that map of datasets runs"
 	}
-	x.job.Program = serverOf(c, h)
+	x.job.Program, x.job.Maker = serverOf(c, h), makerOf(c, h)
 	x.job.Work = workOf(c, h, &x.job, found)
 	x.job.Facts = factsOf(c, h, &x.job, found)
 	x.job.Inference = x.job.Inference || x.job.Work == remedy.Serving ||
 		x.job.Work == remedy.Generating
 	x.job.OwnCap = found.detail == "own_cap" && c.Framework == "pytorch"
-	x.Account = account(c)
+	x.Account, x.Figures = account(c), figuresBeside(c)
 	x.Verdict = verdict(c, found)
 	x.Next = nextCommand(c, h, found)
 	if found.detail == "pinned" || found.detail == "wsl" {
@@ -200,6 +207,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 		x.job.Where = x.Where
 	}
 }
+
+// plainTable are lines that make a tensor of a shape that they name.
+var plainTable = regexp.MustCompile(`\b(?:torch|np|numpy|jnp|tf)\.(?:ones|zeros|empty|full|rand|randn|eye|arange)\(`)
 
 func other(c *trace.Crash) OtherCrash {
 	what := c.What
@@ -220,6 +230,9 @@ func short(text string) string {
 	return text
 }
 
+// oneContext is what a process takes on a card before it asks for anything, at most.
+const oneContext = event.GiB
+
 // account adds up what the message lists, so that nothing is left out silently.
 func account(c *trace.Crash) []AccountLine {
 	var lines []AccountLine
@@ -230,7 +243,11 @@ func account(c *trace.Crash) []AccountLine {
 	}
 	add("asked for", c.Requested)
 	add(wallName(c), c.Capacity)
+	add("capacity of the card", c.Total)
 	add("in use", c.Allocated)
+	if c.InProcess != nil && c.Where == event.WhereGPU && *c.InProcess > 0 {
+		add("of this process in all, as the driver counts it", c.InProcess)
+	}
 	add("other allocations of the process, outside of PyTorch's pool", c.Elsewhere)
 	add("of these in private pools (CUDA graphs)", c.Private)
 	add("idle in the allocator's pool", c.Idle)
@@ -240,13 +257,33 @@ func account(c *trace.Crash) []AccountLine {
 	}
 	add("free", c.Free)
 	if rest := unlisted(c); rest > 0 {
-		lines = append(lines,
-			AccountLine{"not listed: context, libraries, display or other processes", rest})
+		what := "not listed: context, libraries, display or other processes"
+		if rest < oneContext {
+			what = "not listed: the context and the libraries of the process"
+		}
+		lines = append(lines, AccountLine{what, rest})
 	}
 	return lines
 }
 
+// figuresBeside are the sizes that stand around the message, without those of the message itself.
+func figuresBeside(c *trace.Crash) map[string]event.Bytes {
+	beside := map[string]event.Bytes{}
+	for _, f := range c.Named {
+		if !slices.ContainsFunc([]*event.Bytes{c.Requested, c.Capacity, c.Allocated, c.Idle, c.Free,
+			c.InProcess, c.Elsewhere, c.Private, c.Total},
+			func(b *event.Bytes) bool { return b != nil && *b == f.Bytes }) {
+			beside[f.What] = f.Bytes
+		}
+	}
+	return beside
+}
+
 func wallName(c *trace.Crash) string {
+	switch {
+	case c.Capped:
+		return "cap that the program set for itself"
+	}
 	switch c.Where {
 	case event.WhereCgroup:
 		return "limit of the job"

@@ -34,6 +34,7 @@ var claims = map[string]claim{
 	"longest_batch": {"steps that passed, then a request of an activation's size", grows},
 	"one_sample":    {"a shape whose first dimension is one", grows},
 	"oversized":     {"a request larger than the card", nil},
+	"host_tensor":   {"a request for one tensor of 64 GiB or more", nil},
 	"bad_size":      {"a request that no machine could serve", nil},
 	"full":          {"a small refusal after steps, or one without figures at the start", nil},
 	"late":          {"steps that passed", nil},
@@ -50,6 +51,7 @@ var claims = map[string]claim{
 	"pickled":         {"frames that pickle", nil},
 	"engine_weights":  {"an engine's own words about its buffer", nil},
 	"engine_compute":  {"an engine's own words about its buffer", nil},
+	"engine_load":     {"frames of an engine that loads or creates weights", nil},
 	"request_batch":   {"a server's words, and a shape that tells the batch", nil},
 	"serving_request": {"a server's own words, and nothing of training", nil},
 	"eval_batch":      {"frames, a progress bar or words of an evaluation", []doubt{littleAsked}},
@@ -66,6 +68,7 @@ var claims = map[string]claim{
 	// weights on their way
 	"load":            {"frames or nodes that load or create weights", []doubt{deeper, modelFitted}},
 	"load_to_card":    {"frames that restore a saved state", []doubt{deeper}},
+	"load_host":       {"frames that restore a saved state, and host memory that ran out", nil},
 	"load_beside":     {"frames that restore a saved state, and a card that others hold", nil},
 	"checkpoint_save": {"frames, words or a step of saving", []doubt{deeper}},
 	"full_state_dict": {"frames or words that gather a state dict", []doubt{deeper}},
@@ -85,6 +88,7 @@ var claims = map[string]claim{
 	"first_card":    {"frames of DataParallel's gathering", nil},
 	"full_before":   {"a small refusal at the start", []doubt{stepsMade, holdsMuch}},
 	"trial_left":    {"a card that others hold, and trials of Ray", nil},
+	"handle":        {"the refusal of a library's handle, in a forward pass", nil},
 	"library_start": {"the refusal of a library's handle", []doubt{stepsMade}},
 	"cells":         {"a notebook with much on the card before", nil},
 

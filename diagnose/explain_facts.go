@@ -3,6 +3,7 @@ package diagnose
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"memroom/event"
@@ -28,6 +29,7 @@ var works = map[string]remedy.Work{
 	"generation": remedy.Generating, "images": remedy.Generating,
 	"kv_cache": remedy.Serving, "serving_warmup": remedy.Serving, "serving_start": remedy.Serving,
 
+	"engine_load": remedy.Loading, "load_host": remedy.Loading,
 	"load": remedy.Loading, "load_to_card": remedy.Loading, "load_beside": remedy.Loading,
 	"dispatched": remedy.Loading, "ranks_load": remedy.Loading, "resume_host": remedy.Loading,
 	"merge":           remedy.Loading,
@@ -72,7 +74,8 @@ var learning = regexp.MustCompile(`(?i)^(?:_?backward|_engine_run_backward|train
 
 // learns reports whether a model is being trained.
 func learns(c *trace.Crash, h *trace.Hints) bool {
-	if c.Steps > 0 && !seen(c, h, trace.SignServing) || has(c, trace.SignEpochs) ||
+	if c.Steps > 0 && seen(c, h, trace.SignTraining) && !seen(c, h, trace.SignServing) ||
+		has(c, trace.SignEpochs) ||
 		h.Phase == "train" || h.Accumulate > 0 {
 		return true
 	}
@@ -96,7 +99,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 	network := torch || job.Framework == remedy.TensorFlow || job.Framework == remedy.JAX ||
 		c.Kind == "paddle" || job.Trainer != remedy.Plain && job.Trainer != remedy.RayTune
 	text := seen(c, h, trace.SignText) || h.Seq > 0 || job.Trainer == remedy.VLLM ||
-		slices.Contains([]string{"logits", "generation", "kv_cache", "attention"}, j.detail)
+		slices.Contains([]string{"logits", "generation", "kv_cache"}, j.detail)
 	work := job.Work
 	facts := map[remedy.Fact]bool{
 		remedy.Batches: h.Batch > 1 || work == remedy.Training || work == remedy.Evaluating ||
@@ -110,7 +113,15 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 			max(c.Ranks, h.Ranks) > 1 || j.detail == "first_card",
 		remedy.Loader: has(c, trace.SignLoader) || seen(c, h, trace.SignWorkers) ||
 			c.Kind == "torch_worker" || c.Kind == "torch_shm" || j.detail == "workers" ||
-			torch && (j.cause == CauseShm || job.Spawned),
+			torch && (j.cause == CauseShm && !collective(c) || job.Spawned && work == remedy.Training),
+		remedy.Segments:  j.cause == CauseShm && collective(c),
+		remedy.Processes: job.Spawned || slices.Contains([]string{"fork", "pool_workers"}, j.detail),
+		remedy.Scores: seen(c, h, trace.SignScores) || j.detail == "attention" ||
+			strings.Contains(strings.ToLower(c.Node), "att"),
+		remedy.Tune: seen(c, h, trace.SignRayTune) || c.Kind == "ray_gpu_wait",
+		remedy.Growing: has(c, trace.SignGrowth) || j.cause == CauseLeak || c.Steps > 0 ||
+			has(c, trace.SignEpochs) || slices.Contains(h.Says, string(CauseLeak)),
+		remedy.DataSeen: readsData(c, j) || has(c, trace.SignLoader) || has(c, trace.SignDatasets),
 		remedy.Pretrained: torch && (seen(c, h, trace.SignPretrained) || h.Trainer == "transformers" ||
 			h.Trainer == "axolotl" || h.Trainer == "vllm" || c.Kind == "dispatched") ||
 			c.Kind == "ggml" || c.Kind == "ollama",
@@ -134,14 +145,66 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.OnCard:    onCard(c) && !network && !has(c, trace.SignTrees),
 		remedy.Engine:    job.Program != "" && job.Program != "other",
 		remedy.Elsewhere: job.Framework == remedy.TensorFlow || job.Framework == remedy.JAX,
-		remedy.Flat:      flatLayer.MatchString(c.Node + c.Text),
+		remedy.Flat:      flatLayer.MatchString(c.Node+c.Text) || wideWeight(c),
 		remedy.IdlePool:  j.cause == CauseFragmentation || j.detail == "refused" || idleCounts(c),
 		remedy.Killed:    onHost(c) && len(c.Frames) == 0 && j.cause != CauseBatch,
 		remedy.Drawing:   job.Images,
 		remedy.Refused:   j.detail == "refused",
-		remedy.MayTrain:  network && onCard(c) && work == remedy.Undecided,
+		remedy.MayTrain:  network && onCard(c) && work == remedy.Undecided && mayTrain(c, h),
+		remedy.Arrays:    has(c, trace.SignData),
 	}
 	return facts
+}
+
+// mayTrain reports whether a word speaks of training, or a message of PyTorch stands alone, and
+// nothing speaks of other work.
+func mayTrain(c *trace.Crash, h *trace.Hints) bool {
+	if c.Kind == "no_batch_left" {
+		return true
+	}
+	alone := c.Kind == "torch_device" && len(c.Frames) == 0 && !seen(c, h, trace.SignPictures)
+	return (seen(c, h, trace.SignTraining) || alone) && !seen(c, h, trace.SignInfers) &&
+		!seen(c, h, trace.SignServing)
+}
+
+// collective reports whether shared memory was asked for by NCCL, not by a loader.
+func collective(c *trace.Crash) bool {
+	return strings.Contains(strings.ToLower(c.Text), "nccl")
+}
+
+// readsData reports whether something shows that data fills host memory, or goes to the card as a
+// whole: the cause itself, a refused array, or a line that reads.
+func readsData(c *trace.Crash, j judged) bool {
+	return j.cause == CauseHostData && j.detail != "host_tensor" ||
+		slices.Contains(arrayKinds, c.Kind) || j.detail == "not_copied" ||
+		onHost(c) && has(c, trace.SignData)
+}
+
+// makers are the words of cards that NVIDIA did not make.
+var makers = []struct {
+	is    *regexp.Regexp
+	maker remedy.Maker
+}{
+	{regexp.MustCompile(`(?i)^hip|rocm|amdgpu|gfx`), remedy.AMD},
+	{regexp.MustCompile(`(?i)xpu|level|^ur|ipex`), remedy.Intel},
+	{regexp.MustCompile(`(?i)tpu|hbm|xla`), remedy.Google},
+	{regexp.MustCompile(`(?i)npu|ascend|habana|hpu`), remedy.Others},
+}
+
+// makerOf says who made the card. Words of CUDA in the message itself count for more than words of
+// another around it.
+func makerOf(c *trace.Crash, h *trace.Hints) remedy.Maker {
+	word := first(c.Signs[trace.SignMaker], h.Signs[trace.SignMaker])
+	if word == "" || strings.Contains(c.Text, "CUDA out of memory") ||
+		strings.Contains(c.Text, "CUDA error") {
+		return remedy.NVIDIA
+	}
+	for _, m := range makers {
+		if m.is.MatchString(word) {
+			return m.maker
+		}
+	}
+	return remedy.NVIDIA
 }
 
 // allAtOnce reports whether a step of PyTorch's own optimizers ran that makes temporary tensors as
@@ -154,6 +217,23 @@ func allAtOnce(c *trace.Crash) bool {
 
 // flatLayer are layers whose weights grow with the whole input.
 var flatLayer = regexp.MustCompile(`(?i)dense|flatten|/fc\d?/|fully_connected`)
+
+// wideRows is a dimension of a weight that only a table of words or classes has.
+const wideRows = 100_000
+
+var digitsOf = regexp.MustCompile(`\d+`)
+
+// wideWeight reports whether a weight, or the state of one, has such a dimension.
+func wideWeight(c *trace.Crash) bool {
+	m := leadingShape.FindStringSubmatch(c.Text)
+	if m == nil || !optimizerNode.MatchString(c.Node) && !weightNode.MatchString(c.Node) {
+		return false
+	}
+	return slices.ContainsFunc(digitsOf.FindAllString(m[0], -1), func(digits string) bool {
+		n, err := strconv.Atoi(digits)
+		return err == nil && n >= wideRows
+	})
+}
 
 // idleCounts reports whether what lies idle in the pool is half of what was asked for, no crumb.
 func idleCounts(c *trace.Crash) bool {

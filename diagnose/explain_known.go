@@ -131,7 +131,8 @@ func byWords(c *trace.Crash, h *trace.Hints) (judged, bool) {
 const (
 	largeRequest = 128 * event.MiB
 	largeShare   = 0.025 // of the card
-	lateSteps    = 20    // by then every state exists and the usual batch has fitted
+	hugeTensor   = 64 * event.GiB
+	lateSteps    = 20 // by then every state exists and the usual batch has fitted
 )
 
 func large(c *trace.Crash) bool {
@@ -189,8 +190,20 @@ func byResumed(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 // programParts is XLA's table of a compiled program, where its arguments are not nothing.
 var programParts = regexp.MustCompile(`\bprogram\s+([\d.]+[MG])\s+arguments\s+([1-9][\d.]*[MG])`)
 
+// madeOfData are lines that put data together in one tensor.
+var madeOfData = regexp.MustCompile(`torch\.(?:\w+Tensor|tensor|as_tensor|from_numpy|stack|cat|concat)\(|` +
+	`np\.(?:array|stack|concatenate|vstack|load)\(`)
+
+// oversizedBy names what makes one tensor larger than a card.
+func oversizedBy(c *trace.Crash, h *trace.Hints) string {
+	if seen(c, h, trace.SignScores) {
+		return "all pairs at once, full attention over a long input, or a wrong shape"
+	}
+	return "all pairs at once, a whole input in one piece, or a wrong shape"
+}
+
 // bySize uses the size of the request: large tensors belong to a batch.
-func bySize(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch {
 	case c.Kind == "jax_exhausted" && c.Requested != nil && c.Capacity != nil &&
 		programParts.MatchString(c.Text):
@@ -201,13 +214,11 @@ func bySize(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 			saying("its arguments and what the step itself needs do not fit together"), true
 	case c.Kind == "jax_exhausted" && c.Requested != nil && c.Capacity != nil:
 		return because(CauseBatch, "", 0.55,
-			"the compiled program needs %s, and %s are there: mostly activations, which grow with the batch",
-			*c.Requested, *c.Capacity), true
+			"the compiled program needs %s, and %s are there: its arguments (weights and what belongs to them), "+
+				"and what one step computes, which grows with the batch", *c.Requested, *c.Capacity), true
 	case timesCard(c) >= largerThanCard:
 		return because(CauseBatch, "oversized", 0.55,
-			"one tensor alone is %.1f times the card: all pairs at once, full attention over a long "+
-				"sequence, or a wrong shape",
-			timesCard(c)), true
+			"one tensor alone is %.1f times the card: %s", timesCard(c), oversizedBy(c, h)), true
 	case c.Kind == "jax_exhausted" && onCard(c) && large(c):
 		return because(CauseBatch, "", 0.55,
 			"the program asked for %s at once: what the step itself needs, which grows with the batch",
@@ -216,6 +227,11 @@ func bySize(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 		return because(CauseBatch, "", 0.55,
 			"one tensor of %s was asked for: tensors of that size are activations, which grow with the batch",
 			*c.Requested), true
+	case c.Kind == "torch_cpu" && c.Requested != nil && *c.Requested >= hugeTensor &&
+		!slices.ContainsFunc(c.Code, madeOfData.MatchString):
+		return because(CauseUnknown, "host_tensor", 0,
+			"one tensor of %s was asked for in host memory: a wrong shape (one that broadcasts, or an index "+
+				"used as a size), or all pairs of something", *c.Requested), true
 	case c.Kind == "torch_cpu" && c.Requested != nil && *c.Requested >= event.GiB:
 		return because(CauseHostData, "", 0.5, "one tensor of %s in host memory", *c.Requested),
 			true
@@ -263,7 +279,10 @@ func mayFill(c *trace.Crash, h *trace.Hints) string {
 	case seen(c, h, trace.SignInfers), seen(c, h, trace.SignServing), seen(c, h, trace.SignImages):
 		return "what the model itself needs, or what is computed for a batch"
 	}
-	return "the model, in training with its gradients and optimizer state, or what is computed for a batch"
+	if mayTrain(c, h) {
+		return "the model, in training with its gradients and optimizer state, or what is computed for a batch"
+	}
+	return "the model with all that belongs to it, or what is computed for its input"
 }
 
 // notKnown says what is known where no evidence names a cause.
@@ -330,8 +349,20 @@ func notKnown(c *trace.Crash, h *trace.Hints) judged {
 // crumbs is the share of a card that lies idle in every pool.
 const crumbs = 0.02
 
+// padded is XLA's line about an array that its layout makes larger.
+var padded = regexp.MustCompile(`Extra memory due to padding: ([\d.]+[KMG]) \(([\d.]+)x expansion\)`)
+
+// manyTimes is an expansion that no layout needs.
+const manyTimes = 4
+
 // withFigures adds what the figures say beside the cause that was found.
 func withFigures(j judged, c *trace.Crash) judged {
+	if m := padded.FindStringSubmatch(c.Text); m != nil && c.Kind == "jax_exhausted" {
+		if times, err := strconv.ParseFloat(m[2], 64); err == nil && times >= manyTimes {
+			j = j.also("the layout pads one array %.0f times (%s more): its last dimension is short; reshape or "+
+				"transpose it so that a long one comes last (multiples of 128)", times, m[1])
+		}
+	}
 	if c.Idle != nil && c.Allocated == nil && c.Kind == "torch_device" {
 		return j.also("the message's figures contradict each other: more is said to be allocated than the card " +
 			"has, so they cannot be added up")

@@ -46,10 +46,20 @@ func byServer(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if name == "" {
 		return judged{}, false
 	}
+	if at, ok := frameOf(c, engineLoads); ok && !passIn(c.Frames) {
+		return because(CauseModel, "engine_load", 0.7,
+			"the engine was loading its weights (%s): they do not fit, whatever share it is given",
+			at), true
+	}
 	return because(CauseModel, "serving_request", 0.55,
 		"the program serves requests: its weights and the room that it keeps for the cache fill the card, and "+
 			"what a request needs comes on top"), true
 }
+
+// engineLoads are frames in which an inference engine makes and reads its weights.
+var engineLoads = stage{names: []string{"load_model", "get_model", "create_weights",
+	"_initialize_model", "initialize_model", "process_weights_after_loading"},
+	files: []string{"model_loader"}}
 
 // pickling are frames that turn an object into bytes; torch.save does so too, but that is a
 // checkpoint.

@@ -14,9 +14,10 @@ import (
 type stage struct {
 	names  []string // of functions
 	like   *regexp.Regexp
-	files  []string // parts of paths
-	code   []string // parts of source lines
-	sign   string   // a circumstance that shows it
+	files  []string       // parts of paths
+	code   []string       // parts of source lines
+	unlike *regexp.Regexp // paths of frames that do not count
+	sign   string         // a circumstance that shows it
 	cause  Cause
 	detail string
 	sure   float64
@@ -26,6 +27,9 @@ type stage struct {
 // in gives the frame that shows the stage, innermost first.
 func (s *stage) in(c *trace.Crash) (int, bool) {
 	for i, f := range c.Frames {
+		if s.unlike != nil && s.unlike.MatchString(f.File) {
+			continue
+		}
 		if slices.Contains(s.names, f.Name) || containsAny(f.File, s.files) ||
 			s.like != nil && s.like.MatchString(f.Name) ||
 			i < len(c.Code) && (containsAny(c.Code[i], s.code) || s.called(c.Code[i])) {
@@ -119,6 +123,10 @@ var ownStages = []stage{
 		detail: "checkpoint_save", sure: 0.7, says: "while a checkpoint was saved"},
 }
 
+// passThrough are parts of frameworks that every program runs through, whatever it computes.
+var passThrough = regexp.MustCompile(`jax/_src|jax/interpreters|tensorflow/python/(?:ops|eager|framework|client|` +
+	`training|distribute|util)|jax/core|fire/core|click/core|concurrent/futures|/asyncio/|/starlette/|/uvicorn/`)
+
 // Names that people give to functions that save and restore.
 var (
 	saving = regexp.MustCompile(`(?i)^_?(?:\w+_)?save_?(?:\w+_)?(?:ckpt|checkpoint|model|state|weights|` +
@@ -135,6 +143,12 @@ var trainingStages = []stage{
 		"load_checkpoint_and_dispatch", "create_quantized_param"},
 		files: []string{"/utils/weights.py", "model_loader", "core_model_loading"},
 		cause: CauseModel, detail: "load", sure: 0.75, says: "while weights were loaded"},
+	{names: []string{"add_weight", "add_variable", "_add_variable_with_custom_getter", "create_weights",
+		"reset_parameters", "variable_creator_scope"},
+		files: []string{"tensorflow/python/ops/init_ops", "keras/initializers", "keras/src/initializers",
+			"torch/nn/init.py"},
+		code:  []string{"nn.Parameter(torch.empty", "Parameter(torch.empty", "nn.Parameter(torch.zeros"},
+		cause: CauseModel, detail: "load", sure: 0.7, says: "while the weights of a model were made"},
 	{names: []string{"_init_group", "_multi_tensor_adamw", "_multi_tensor_adam", "adamw",
 		"_fused_adam", "_fused_adamw", "_single_tensor_adamw", "_single_tensor_adam",
 		"_multi_tensor_sgd", "initialize_optimizer_states", "init_state"},
@@ -150,7 +164,7 @@ var trainingStages = []stage{
 		"key.transpose(-1", "k.transpose(-2", "k.transpose(-1", "attn_weights =",
 		"attention_scores =",
 		"torch.baddbmm("}, cause: CauseBatch, detail: "attention", sure: 0.65,
-		says: "in attention that keeps the scores of all pairs of tokens"},
+		says: "in attention that keeps the scores of all pairs of positions"},
 	{names: []string{"cdist", "pairwise_distance", "bbox_overlaps", "box_iou", "generalized_box_iou",
 		"distChamfer", "pairwise_iou", "mask_iou", "_get_targets_single", "euclidean_distances",
 		"pairwise_distances", "knn", "get_topk_candidates", "get_box_metrics", "bbox_iou"},
@@ -177,8 +191,8 @@ var trainingStages = []stage{
 	{names: []string{"forward", "_call_impl", "_wrapped_call_impl", "training_step", "__call__",
 		"linear", "conv2d", "matmul", "scaled_dot_product_attention", "train_step",
 		"compute_loss", "apply_model"}, files: []string{"modeling_"},
-		code:  []string{"= model(", "= net(", "self.model(", "self.net(", "model(**"},
-		cause: CauseBatch, detail: "forward", sure: 0.6, says: "in the forward pass"},
+		code:   []string{"= model(", "= net(", "self.model(", "self.net(", "model(**"},
+		unlike: passThrough, cause: CauseBatch, detail: "forward", sure: 0.6, says: "in the forward pass"},
 }
 
 // Stages of evaluation, and inside it of generation and of what is kept of each batch.
@@ -222,7 +236,13 @@ func byStage(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return judged{}, false
 	}
 	for i := range ownStages {
-		if j, ok := ownStages[i].judge(c); ok {
+		j, ok := ownStages[i].judge(c)
+		if ok && j.detail == "load_to_card" && onHost(c) {
+			return because(CauseModel, "load_host", 0.65,
+				"while a checkpoint was read into host memory (%s in %s)", c.Frames[j.frame].Name,
+				c.Frames[j.frame].File), true
+		}
+		if ok {
 			return j, true
 		}
 	}
@@ -294,7 +314,7 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"in generation (%s) one tensor alone is asked for that is larger than the card, %.1f times: the "+
 				"scores of attention over a long input, or a wrong shape", frame, timesCard(c)), true
 	}
-	if frame, ok := frameOf(c, generation); ok {
+	if frame, ok := frameOf(c, generation); ok && writesText(c, h) {
 		j := because(CauseBatch, "generation", 0.7,
 			"in generation (%s): the cache of keys and values grows with every token", frame)
 		if evaluating {
@@ -357,6 +377,21 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	return j, true
 }
+
+// writesText reports whether what is generated is text: frames of a library that keeps keys and
+// values, or words of text and none of images.
+func writesText(c *trace.Crash, h *trace.Hints) bool {
+	if slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+		return containsAny(f.File, generation.files)
+	}) {
+		return true
+	}
+	return seen(c, h, trace.SignText) && !has(c, trace.SignImages) && !drawing(c, h) &&
+		!slices.ContainsFunc(c.Code, drawnCode.MatchString)
+}
+
+// drawnCode are lines that only generators of images and clips have.
+var drawnCode = regexp.MustCompile(`(?i)\bvae\b|latents?\b|\bheight=|num_frames|upsample|denois|\bunet\b`)
 
 // movingModel are frames that put a model on a card.
 var movingModel = stage{names: []string{"_apply", "convert", "_move_model_to_device",
@@ -428,6 +463,12 @@ func filledBefore(c *trace.Crash) bool {
 		float64(*c.Allocated) >= 0.7*float64(*c.Capacity)
 }
 
+// tinyAsk is less than any activation: what asked for it says nothing.
+const tinyAsk = event.MiB
+
+// anyLoss are losses of every classifier, not only of those over a vocabulary.
+var anyLoss = regexp.MustCompile(`^(?:cross_entropy|log_softmax|nll_loss|logsumexp)$`)
+
 // pairsOf are the methods that train on a chosen and a rejected answer; GRPO and PPO do not.
 var pairsOf = regexp.MustCompile(`(?i)dpo|orpo|concatenated`)
 
@@ -456,6 +497,12 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			*c.Requested < 64*event.MiB {
 			j.detail = "forward"
 		}
+		if (j.detail == "forward" || j.detail == "backward") && c.Requested != nil &&
+			*c.Requested < tinyAsk && onCard(c) {
+			return because(CauseUnknown, "open", 0,
+				"only %s were refused (%s): what filled it was there before", *c.Requested,
+				trainingStages[i].says), true
+		}
 		if j.detail == "load" && has(c, trace.SignNotebook) && onCard(c) && !large(c) &&
 			filledBefore(c) {
 			return because(CauseUnknown, "cells", 0,
@@ -478,6 +525,12 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			j.detail = "longest_batch"
 			j = j.also("it ran for %s steps before %s were asked for at once: a batch with longer samples "+
 				"than before", thousands(c.Steps), *c.Requested)
+		}
+		if j.detail == "logits" && anyLoss.MatchString(c.Frames[j.frame].Name) &&
+			!seen(c, h, trace.SignText) && h.Seq == 0 && (c.Requested == nil ||
+			*c.Requested < event.GiB || seen(c, h, trace.SignPictures)) {
+			j.detail = "forward"
+			j.evidence[0] = strings.Replace(j.evidence[0], trainingStages[i].says, "in the loss", 1)
 		}
 		method := first(c.Signs[trace.SignPreference], h.Signs[trace.SignPreference])
 		if j.detail == "logits" && pairsOf.MatchString(method) {

@@ -17,7 +17,7 @@ const (
 )
 
 // byMistake knows requests that no card could serve.
-func byMistake(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+func byMistake(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if c.Requested == nil || c.Kind == "serving_cache" || c.Framework == "ray" {
 		return judged{}, false
 	}
@@ -40,8 +40,7 @@ func byMistake(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 				times), true
 	case times >= largerThanCard && len(c.Frames) == 0 && !wholeProgram.MatchString(c.Text):
 		return because(CauseBatch, "oversized", 0.55,
-			"one tensor alone is %.1f times the card: all pairs at once, full attention over a long "+
-				"sequence, or a wrong shape", times), true
+			"one tensor alone is %.1f times the card: %s", times, oversizedBy(c, h)), true
 	}
 	return judged{}, false
 }
@@ -115,6 +114,18 @@ func bySystem(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				properName(c.Framework)), true
 		}
 	case "library_status":
+		if c.Sure < 0.8 && c.Framework == "pytorch" {
+			cause, sure := CauseUnknown, 0.0
+			if passIn(c.Frames) {
+				cause, sure = CauseBatch, 0.5
+			}
+			return because(cause, "handle", sure,
+				"a library could not make its handle on the card, and the message has no figures: the card was full, "+
+					"or a kernel had failed before (an index out of range); run on the CPU, or with "+
+					"CUDA_LAUNCH_BLOCKING=1, the second shows itself").
+				saying("a full card (a batch that is too large, or another process) is one reason, a kernel that " +
+					"failed before it the other"), true
+		}
 		if c.Framework == "tensorflow" || c.Framework == "jax" {
 			return because(CauseSetting, "library_start", 0.55,
 				"%s takes most of the card at once, which leaves libraries such as cuDNN and cuBLAS too little",

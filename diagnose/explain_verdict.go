@@ -86,6 +86,9 @@ func figures(c *trace.Crash) string {
 		parts = append(parts,
 			fmt.Sprintf("%s in PyTorch's pool and %s elsewhere in the process, %s allowed",
 				*c.Allocated, *c.Elsewhere, *c.Capacity))
+	case c.Capped && c.Free != nil && c.Capacity != nil:
+		parts = append(parts,
+			fmt.Sprintf("the program allows itself %s, %s were free", *c.Capacity, *c.Free))
 	case c.Free != nil && c.Capacity != nil:
 		parts = append(parts, fmt.Sprintf("%s of %s were free", *c.Free, *c.Capacity))
 	case c.Allocated != nil && c.Capacity != nil:

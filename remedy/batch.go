@@ -31,9 +31,11 @@ func batching() []*Remedy {
 			"what else lies there",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
-		how: func(Job, Setup) How {
-			return How{Args: "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv   # who " +
-				"else is on the card"}
+		how: func(job Job, _ Setup) How {
+			if _, processes := job.visible(); processes != "" {
+				return How{Args: processes + "   # who else is on the card"}
+			}
+			return How{}
 		},
 	}}
 }

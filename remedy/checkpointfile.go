@@ -55,9 +55,14 @@ func checkpointFiles() []*Remedy {
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU, event.WhereHost, event.WhereCgroup},
 		Frameworks:  torch,
-		code: map[Framework]string{PyTorch: lines("args = TrainingArguments(..., deepspeed='zero3.json') "+
-			"  # before from_pretrained; or keep HfDeepSpeedConfig(config) alive",
-			"model = AutoModelForCausalLM.from_pretrained(name)     # now under deepspeed.zero.Init")},
+		how: func(job Job, _ Setup) How {
+			if job.Facts != nil && !job.Facts[Pretrained] {
+				return How{Code: "with deepspeed.zero.Init(): model = build()   # FSDP: build on the meta device"}
+			}
+			return How{Code: lines("args = TrainingArguments(..., deepspeed='zero3.json') "+
+				"  # before from_pretrained; or keep HfDeepSpeedConfig(config) alive",
+				"model = AutoModelForCausalLM.from_pretrained(name)     # now under deepspeed.zero.Init")}
+		},
 	}, {
 		ID:    OffloadLess,
 		Title: "offload less to host memory, or offload to NVMe",
@@ -86,6 +91,7 @@ func halfWeights() []*Remedy {
 		Consent:     "precision",
 		Walls:       anywhere,
 		Frameworks:  []Framework{PyTorch, TensorFlow, JAX},
+		args:        map[Trainer]string{VLLM: "--dtype bfloat16 --tensor-parallel-size 2"},
 		code: map[Framework]string{
 			PyTorch: "model = AutoModel.from_pretrained(name, torch_dtype=torch.bfloat16, device_map='auto')",
 			TensorFlow: lines("keras.config.set_floatx('bfloat16')   # before the model is built",
@@ -129,6 +135,9 @@ func howLoadOnce(job Job, _ Setup) How {
 		"copy, from safetensors"
 	if job.Facts != nil && !job.Facts[Ranks] {
 		return How{Code: one}
+	}
+	if job.Facts != nil && !job.Facts[Pretrained] {
+		one = "state = torch.load(path, map_location='cpu', mmap=True)   # pages of the file, not a copy a rank"
 	}
 	args := map[Trainer]string{
 		DeepSpeed: "with deepspeed.zero.Init(): ...   # builds the model in shards (ZeRO 3)",

@@ -58,7 +58,14 @@ const (
 	Killed     Fact = "host memory is full, and nothing shows what held it"
 	Drawing    Fact = "images or clips are generated"
 	Refused    Fact = "the driver refused although memory was free"
-	MayTrain   Fact = "nothing speaks against training" // said with an if
+	MayTrain   Fact = "words speak of training" // said with an if
+	Scores     Fact = "attention is computed"
+	DataSeen   Fact = "data is read or held"
+	Arrays     Fact = "files or arrays are named"
+	Tune       Fact = "trials of Ray Tune run"
+	Growing    Fact = "memory grows while it runs"
+	Processes  Fact = "several processes run"
+	Segments   Fact = "NCCL's own segments fill shared memory"
 )
 
 // condition is what must hold before a remedy is printed in an explanation. What is not named here
@@ -86,7 +93,7 @@ var (
 // Remedy itself (Walls, Frameworks); what is on already stands in Job.On.
 var conditions = map[ID]condition{
 	MicroBatch: {work: append([]Work{Preparing}, forward...), any: []Fact{Batches, Networks},
-		never: []Fact{OnCard, Killed}},
+		never: []Fact{OnCard, Killed, Segments}},
 	HalfWeights: {work: []Work{Loading}, all: []Fact{Networks},
 		any: []Fact{Pretrained, Elsewhere}},
 	RightDevice:        {work: everyWork},
@@ -110,7 +117,7 @@ var conditions = map[ID]condition{
 	ShorterSequence: {work: append([]Work{Loading}, forward...), all: fewTexts,
 		never: []Fact{Drawing}},
 	SmallerImage:       {work: forward, all: []Fact{Pictures}},
-	Attention:          {work: forward, all: []Fact{Networks}},
+	Attention:          {work: forward, all: []Fact{Networks, Scores}},
 	ChunkedLoss:        {work: trainingOnly, all: fewTexts},
 	ExpandableSegments: {work: outsideTables, all: []Fact{TorchSeen, IdlePool}, never: []Fact{Windows}},
 	MaxSplitSize:       {work: outsideTables, all: []Fact{TorchSeen}},
@@ -121,7 +128,7 @@ var conditions = map[ID]condition{
 	Detach:             {work: []Work{Training, Evaluating, Undecided}, all: []Fact{Networks}},
 	NoGrad:             {work: inferring, all: []Fact{TorchSeen}},
 	RemoveHooks:        {work: forward, all: []Fact{Hooks}},
-	KeepLess:           {work: everyWork},
+	KeepLess:           {work: everyWork, all: []Fact{Growing}},
 	DDPBucketView:      {work: trainingOnly, all: []Fact{Ranks}},
 	FSDP:               {work: []Work{Training, Loading}, all: []Fact{Ranks}},
 	ZeRO:               {work: trainingOnly, all: []Fact{Ranks}},
@@ -133,9 +140,10 @@ var conditions = map[ID]condition{
 		any: []Fact{Loader}},
 	PinMemory: {work: []Work{Training, Evaluating, Preparing, Undecided},
 		any: []Fact{Loader, Pinned}},
-	ShmSize:        {work: everyWork},
-	ShareData:      {work: []Work{Training, Evaluating, Preparing}, all: []Fact{Loader}},
-	StreamData:     {work: []Work{Training, Evaluating, Preparing, Tables, Undecided}},
+	ShmSize:   {work: everyWork},
+	ShareData: {work: []Work{Training, Evaluating, Preparing}, all: []Fact{Loader}},
+	StreamData: {work: []Work{Training, Evaluating, Preparing, Tables, Undecided},
+		all: []Fact{DataSeen}},
 	TreeData:       {work: []Work{Tables, Training, Undecided}, all: []Fact{TreesSeen}},
 	TrialResources: {work: everyWork, all: []Fact{Rays}},
 	RaiseLimit:     {work: everyWork},
@@ -172,10 +180,10 @@ var conditions = map[ID]condition{
 	ServingShare: {work: []Work{Serving, Generating, Loading, Training, Undecided},
 		all: []Fact{Engine}},
 	NotebookState:   {work: everyWork},
-	DDP:             {work: trainingOnly, any: []Fact{Cards, Ranks}},
+	DDP:             {work: []Work{Training, Undecided}, any: []Fact{Cards, Ranks}},
 	PipelineOffload: {work: []Work{Generating, Serving, Loading, Undecided}, all: []Fact{Pictures}},
 	FewerPairs:      {work: forward},
-	FewerProcesses:  {work: everyWork},
+	FewerProcesses:  {work: everyWork, all: []Fact{Processes}},
 	SmallerLayer:    {work: []Work{Training, Loading}, all: []Fact{Networks, Flat}},
 }
 

@@ -127,6 +127,9 @@ func howStream(job Job, _ Setup) How {
 		return How{Code: "x = x.to('" + job.device() + "', non_blocking=True)   # per batch, inside the loop, " +
 			"not the whole data set before it"}
 	}
+	if job.Facts != nil && !job.Facts[Arrays] {
+		return How{Args: "read it in parts, work on one at a time, and let go of each"}
+	}
 	switch job.Framework {
 	case TensorFlow:
 		return How{Code: "dataset = tf.data.TFRecordDataset(files).batch(batch).prefetch(2)"}

@@ -80,16 +80,21 @@ func evaluations() []*Remedy {
 			case job.Program == "vllm" || job.Trainer == VLLM:
 				return How{Args: "--enforce-eager   # no graphs; or --max-num-seqs 64: graphs for fewer sizes"}
 			}
-			return How{Code: lines("batch = tokenizer(texts, padding='longest', "+
-				"pad_to_multiple_of=128)   # few fixed lengths",
-				"model = torch.compile(model, mode='default')                          # no CUDA graphs, or:",
+			few := "batch = tokenizer(texts, padding='longest', pad_to_multiple_of=128)   # few fixed lengths"
+			if job.Facts != nil && !job.Facts[Text] {
+				few = "# pad or resize inputs to a few fixed shapes, or:"
+			}
+			return How{Code: lines(few, "model = torch.compile(model, mode='default')                          # no CUDA graphs, or:",
 				"torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True")}
 		},
 	}}
 }
 
 func howEvalOutputs(job Job, _ Setup) How {
-	if job.Framework == TensorFlow || job.Framework == JAX {
+	if job.Framework == JAX {
+		return How{Code: "results.append(np.asarray(jnp.argmax(logits, -1)))   # of each batch, in host memory"}
+	}
+	if job.Framework == TensorFlow {
 		return How{Code: lines("for batch in dataset:                # predictions of one batch at a time",
 			"    metric.update_state(labels, model.predict_on_batch(batch))")}
 	}
@@ -130,6 +135,9 @@ func howEvalBatch(job Job, _ Setup) How {
 	if job.Framework == TensorFlow {
 		return How{Code: "model.evaluate(x, y, batch_size=8)   # evaluate and predict take a batch size " +
 			"of their own"}
+	}
+	if job.Facts != nil && !job.Facts[Loader] {
+		return How{Args: "a smaller batch_size where the batches of evaluation are made"}
 	}
 	return How{Code: "eval_loader = DataLoader(dataset, batch_size=HALF_YOUR_EVALUATION_BATCH)"}
 }

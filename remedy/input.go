@@ -73,6 +73,12 @@ func howShorter(job Job, after Setup) How {
 	case VLLM:
 		how.Args = "--max-model-len " + length
 	}
+	if job.Work == Serving { // a server cuts by its own settings
+		how.Code = ""
+		if how.Args == "" {
+			how.Args = "a shorter context in the server's own settings"
+		}
+	}
 	return how
 }
 

@@ -2,6 +2,7 @@ package remedy
 
 import (
 	"fmt"
+	"strings"
 
 	"memroom/event"
 )
@@ -22,11 +23,13 @@ func limits() []*Remedy {
 			return ""
 		},
 		slowdown: constant(1.3), // fewer run at once
-		how: func(Job, Setup) How {
-			return How{
-				Code: lines("@ray.remote(memory=8 * 1024**3, num_cpus=2)     # bytes of host memory a task may "+
-					"count on",
-					"tune.with_resources(train_fn, {'cpu': 2, 'gpu': 1, 'memory': 8 * 1024**3})")}
+		how: func(job Job, _ Setup) How {
+			task := "@ray.remote(memory=8 * 1024**3, num_cpus=2)     # bytes of host memory a task may count on"
+			if !job.tunes() {
+				return How{Code: task}
+			}
+			return How{Code: lines(task,
+				"tune.with_resources(train_fn, {'cpu': 2, 'gpu': 1, 'memory': 8 * 1024**3})")}
 		},
 	}, {
 		ID:          RaiseLimit,
@@ -54,18 +57,23 @@ func limits() []*Remedy {
 // howMove names no number: which card is free only `nvidia-smi` on that machine can tell, and the
 // full one must not come back.
 func howMove(job Job, _ Setup) How {
-	env := "CUDA_VISIBLE_DEVICES=N   # N: the number of a card that `nvidia-smi` shows free"
+	variable, processes := job.visible()
+	if variable == "" {
+		return How{Args: "the device's own tool lists who holds it; another device may be free"}
+	}
+	tool, _, _ := strings.Cut(processes, " ")
+	env := variable + "=N   # N: the number of a card that `" + tool + "` shows free"
 	if job.Card != nil {
 		env += fmt.Sprintf("; the one that the program calls GPU %d is full", *job.Card)
 	}
-	return How{Env: env,
-		Args: "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv   # who holds it"}
+	return How{Env: env, Args: processes + "   # who holds it"}
 }
 
 func howRaise(job Job, _ Setup) How {
 	switch {
 	case job.OwnCap:
-		return How{Code: "torch.cuda.set_per_process_memory_fraction(1.0)   # or drop the call that set the cap"}
+		return How{Code: "torch." + job.device() + ".set_per_process_memory_fraction(1.0)   # or drop the call " +
+			"that set the cap"}
 	case job.HostLimit:
 		return How{Args: job.Run.Again("--host-mem", larger(job.Limit, "GiB", 16)) +
 			"   # half as much again"}
@@ -81,9 +89,12 @@ func howRaise(job Job, _ Setup) How {
 			"node is chosen by it"}
 	case job.Where == event.WhereMPS:
 		return How{Env: "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0   # may make the whole machine swap"}
-	case job.Where == event.WhereCgroup:
+	case job.Where == event.WhereCgroup && (job.Container || job.Facts == nil):
 		size := larger(job.Limit, "g", 16)
 		return How{Args: "docker run --memory=" + size + " --memory-swap=" + size + " ..."}
+	case job.Where == event.WhereCgroup:
+		return How{Args: larger(job.Limit, "G", 16) + " or more where the limit is set: the container's memory, " +
+			"the scheduler's request, or MemoryMax of a service"}
 	}
 	return How{Args: "ulimit -v unlimited   # if `ulimit -v` shows a limit; else a machine with more " +
 		"memory, or swap"}

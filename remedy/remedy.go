@@ -167,6 +167,7 @@ type Job struct {
 	OwnCap    bool          // the limit is a cap that the program set for its share of the card
 	HostLimit bool          // the limit is that of `memroom run --host-mem`
 	Images    bool          // it generates images or clips
+	Maker     Maker         // of the card; empty: NVIDIA, as nothing says otherwise
 	Foreign   bool          // it computes with none of the frameworks whose code we can write
 	Pool      string        // whose worker processes: joblib, datasets, nnunet; empty: unknown
 	Inference bool          // serving or generating, not training: nothing is kept for a backward pass
@@ -369,7 +370,11 @@ func (r *Remedy) fromTables(job Job) How {
 	if framework == "" || r.code[framework] == "" && r.env[framework] == "" {
 		framework = r.home()
 	}
-	return How{Env: r.env[framework], Args: r.args[job.Trainer], Code: r.code[framework]}
+	how := How{Env: r.env[framework], Args: r.args[job.Trainer], Code: r.code[framework]}
+	if job.Trainer == VLLM && how.Args != "" {
+		how.Code = "" // an engine has flags; its user writes no code of the model
+	}
+	return how
 }
 
 // home is the framework whose words we use when the job's is not known.

@@ -30,9 +30,12 @@ func systems() []*Remedy {
 		Why:         "an integrated GPU has only the small share of host memory that the firmware gives it",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
-		how: func(Job, Setup) How {
-			return How{Env: "HIP_VISIBLE_DEVICES=N   # CUDA_VISIBLE_DEVICES=N on NVIDIA; N: the card that has " +
-				"more memory",
+		how: func(job Job, _ Setup) How {
+			variable, _ := job.visible()
+			if variable == "" {
+				variable = "CUDA_VISIBLE_DEVICES"
+			}
+			return How{Env: variable + "=N   # N: the card that has more memory",
 				Args: "or give the integrated one more in the firmware (UMA frame buffer), or decode on the CPU"}
 		},
 	}, {

@@ -6,6 +6,9 @@ import (
 	"memroom/event"
 )
 
+// tunes reports whether words of Ray Tune have a place.
+func (job Job) tunes() bool { return job.Facts == nil || job.Facts[Tune] }
+
 // study adds what a study of Optuna has for it.
 func (job Job) study() string {
 	if job.Facts != nil && !job.Facts[Optuna] {
@@ -96,10 +99,12 @@ func trials() []*Remedy {
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		needs:       needsRay,
-		how: func(Job, Setup) How {
-			return How{Code: "ray.tune.utils.wait_for_gpu(target_util=0.05)   # first line of the trainable",
-				Args: "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv   # who is " +
-					"still there; kill PID"}
+		how: func(job Job, _ Setup) How {
+			how := How{Code: "ray.tune.utils.wait_for_gpu(target_util=0.05)   # first line of the trainable"}
+			if _, processes := job.visible(); processes != "" {
+				how.Args = processes + "   # who is still there; kill PID"
+			}
+			return how
 		},
 	}, {
 		ID:          FewerTrials,
@@ -114,8 +119,11 @@ func trials() []*Remedy {
 			if job.Fits > 0 {
 				n = fmt.Sprint(job.Fits)
 			}
-			return How{Code: lines(
-				"tune.TuneConfig(max_concurrent_trials="+n+")   # or ray.init(num_cpus="+n+")",
+			if job.tunes() {
+				return How{Code: "tune.TuneConfig(max_concurrent_trials=" + n +
+					")   # or ray.init(num_cpus=" + n + ")"}
+			}
+			return How{Code: lines("ray.init(num_cpus="+n+")   # as many tasks of one CPU run at once",
 				"ActorPool([Worker.remote() for _ in range("+n+")])")}
 		},
 	}, {

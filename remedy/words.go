@@ -18,12 +18,44 @@ func (job Job) accumulates() bool {
 	return job.trains() && (job.Facts == nil || job.Facts[Networks])
 }
 
+// Maker is who made the card: its tools and its variables have other names.
+type Maker string
+
+// The makers whose tools are named. A card of another maker has none here.
+const (
+	NVIDIA Maker = ""
+	AMD    Maker = "amd"
+	Intel  Maker = "intel"
+	Google Maker = "google" // TPU
+	Others Maker = "others" // Ascend, Gaudi and so on
+)
+
 // device is what PyTorch calls the card.
 func (job Job) device() string {
-	if job.Where == event.WhereMPS {
+	switch {
+	case job.Where == event.WhereMPS:
 		return "mps"
+	case job.Maker == Intel:
+		return "xpu"
+	case job.Maker == Google:
+		return "xla"
 	}
 	return "cuda"
+}
+
+// visible is the variable that chooses a card, and processes the command that lists who is on it.
+// Both are empty where we know none.
+func (job Job) visible() (variable, processes string) {
+	switch job.Maker {
+	case NVIDIA:
+		return "CUDA_VISIBLE_DEVICES",
+			"nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv"
+	case AMD:
+		return "HIP_VISIBLE_DEVICES", "rocm-smi --showpids"
+	case Intel:
+		return "ZE_AFFINITY_MASK", "xpu-smi ps"
+	}
+	return "", ""
 }
 
 // onHost reports whether it is host memory that ran out.

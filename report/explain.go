@@ -1,7 +1,10 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"memroom/diagnose"
@@ -26,6 +29,7 @@ func ExplainText(t *Text, x *diagnose.Explanation) {
 		}
 		t.table([]string{">bytes", "what"}, rows)
 	}
+	explainFigures(t, x)
 	t.heading("Why we think so")
 	switch {
 	case x.Cause != diagnose.CauseUnknown:
@@ -52,6 +56,22 @@ func ExplainText(t *Text, x *diagnose.Explanation) {
 	for _, w := range x.Warnings {
 		t.linef("\n%s %s", t.paint("33", "note:"), w)
 	}
+}
+
+// explainFigures lists what else the log counts, the largest first.
+func explainFigures(t *Text, x *diagnose.Explanation) {
+	if len(x.Figures) == 0 {
+		return
+	}
+	names := slices.SortedFunc(maps.Keys(x.Figures), func(a, b string) int {
+		return cmp.Or(cmp.Compare(x.Figures[b], x.Figures[a]), cmp.Compare(a, b))
+	})
+	t.heading("The log's own figures")
+	var rows [][]string
+	for _, name := range names[:min(8, len(names))] {
+		rows = append(rows, []string{x.Figures[name].String(), cleanText(cutRunes(name, 60))})
+	}
+	t.table([]string{">bytes", "what"}, rows)
 }
 
 // howSure puts a confidence into words: a figure would promise more than labelled logs can check.

@@ -40,8 +40,10 @@ type Crash struct {
 	Private    *event.Bytes // in private pools, such as those of CUDA graphs
 	Elsewhere  *event.Bytes // Apple's GPU: held by the process outside of PyTorch's pool
 	Capped     bool         // Capacity is a cap that the program set for itself
+	Total      *event.Bytes // the card itself, where Capacity is such a cap
 	Fits       int          // what the message says would fit: tokens of context
 	Neighbours []Holder     // other processes on the card
+	Named      []Figure     // further sizes that stand under a name around it
 	Card       *int         // the full card, as the program numbers its cards; nil when not said
 
 	Line    int64         // 1-based
@@ -216,7 +218,7 @@ func (l *logReader) keep(s *ending, c *Crash, p *passage, offset int64) {
 	if c.Class == Exhausted && len(l.log.Crashes) < signsMost {
 		text := p.around()
 		c.Signs.add(text)
-		c.Steps, c.Ranks = p.steps(), ranksIn(text)
+		c.Steps, c.Ranks, c.Named = p.steps(), ranksIn(text), namedSizes(text)
 		if done := p.evalLast(); done != "" {
 			c.Signs.put(SignEvalLast, done)
 		}

@@ -65,6 +65,10 @@ func readLibraryStatus(p *passage) *Crash {
 	}
 	status := strings.ToUpper(m[1])
 	switch {
+	case strings.Contains(status, "ALLOC_FAILED") && strings.Contains(strings.ToLower(t), "create"):
+		// the first call of a library: a kernel that failed before it is reported here as well
+		c.Sure, c.What = 0.65, "a GPU library could not make its handle; on a full card that is what happens, "+
+			"and after a kernel that failed (an index out of range)"
 	case strings.Contains(status, "ALLOC_FAILED"), status == "":
 		c.Sure = 0.9
 	case strings.Contains(status, "NOT_INITIALIZED"):

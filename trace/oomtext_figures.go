@@ -250,6 +250,7 @@ func settleFigures(log *Log, f sizesSeen) {
 		}
 		switch c.Where {
 		case event.WhereShm:
+			c.Requested = firstSize(c.Requested, sizeIn(segmentSize, c.Text))
 			if c.Kind == "ray_store" {
 				c.Capacity = firstSize(c.Capacity, f.store)
 			} else {

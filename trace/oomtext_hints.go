@@ -51,7 +51,7 @@ var hintWords = []entry{
 	{words: []string{"site-packages/torch", "site-packages\\torch", "torch\\utils",
 		"dist-packages/torch", "import torch", "torchrun",
 		"torch.distributed", "torch/distributed", "torch not compiled", "encountered in worker",
-		"torch_xla",
+		"torch_xla", "xm.optimizer_step", "xm.mark_step",
 		"ncclunique", "c10d key-value", "processgroupnccl", "torch.cuda", "torch/nn", "pytorch"},
 		hint: saw("pytorch")},
 	{words: []string{"tensorflow/", "tensorflow.python", "import tensorflow", "keras/"},

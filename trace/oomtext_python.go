@@ -137,6 +137,8 @@ func absurdNumber(line string) *event.Bytes {
 	return parseSize(m[1], "B")
 }
 
+var errnoParen = pattern(`memory \(size={size}\)`)
+
 var errnoSize = pattern(`(?:malloc of size|allocate|allocation of|mmap(?:ing)?|map) {size}`)
 
 // notMemory names what the kernel's "cannot allocate memory" means where it is not about RAM.
@@ -172,7 +174,8 @@ func readErrno(p *passage) *Crash {
 		return nil
 	}
 	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereHost,
-		Framework: "other", Requested: sizeIn(errnoSize, cut(t, 300))}
+		Framework: "other",
+		Requested: firstSize(sizeIn(errnoSize, cut(t, 300)), sizeIn(errnoParen, cut(line, 300)))}
 	if strings.Contains(t, "OSError") || strings.Contains(t, "Errno 12") ||
 		strings.Contains(t, "pyarrow") || strings.Contains(t, "Error:") {
 		c.Framework = "python"

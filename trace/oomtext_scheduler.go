@@ -24,6 +24,7 @@ var schedulerWords = []entry{
 	{words: []string{"objectstorefullerror", "object store is full", "plasmastorefull",
 		"object store because it is full", "plasma store at capacity"}, endings: []*ending{rayStore}},
 	{words: []string{"not enough space to create this object"}, endings: []*ending{rayEvicts}},
+	{words: []string{"***low memory***"}, endings: []*ending{rayLow}},
 	{words: []string{"gpu memory was not freed"}, endings: []*ending{rayGPUWait}},
 	{words: []string{"beyond physical memory limits", "beyond the 'physical' memory limit",
 		"for exceeding memory limits", "killed by yarn", "beyond virtual memory limits"},
@@ -40,6 +41,7 @@ var (
 	rayOOM      = &ending{kind: "ray_oom", read: readRay, frames: true}
 	rayStore    = &ending{kind: "ray_store", read: readRayStore, frames: true}
 	rayEvicts   = &ending{kind: "ray_evicts", read: readRayEvicts}
+	rayLow      = &ending{kind: "ray_low", read: readRayLow}
 	rayGPUWait  = &ending{kind: "ray_gpu_wait", read: readRayGPUWait}
 	yarn        = &ending{kind: "yarn", read: readYarn}
 	batchLimit  = &ending{kind: "batch_limit", read: readBatchLimit}
@@ -242,6 +244,25 @@ func readRayEvicts(*passage) *Crash {
 }
 
 // readRayGPUWait reads the end of wait_for_gpu: somebody still holds the card.
+var (
+	rayUsage = pattern(`usage on this node: ([\d.]+) ?/ ?{size}`)
+	rayDied  = later(`(?i)actor died|RayActorError|ActorDied|WorkerCrashed|worker died|SIGKILL|LocalRayletDied`)
+)
+
+// readRayLow reads Ray's warning that a node is nearly full. Where a worker dies right after it,
+// memory is the likely reason.
+func readRayLow(p *passage) *Crash {
+	c := &Crash{Class: Survived, Sure: 0.8, Where: event.WhereHost, Framework: "ray",
+		What: "Ray warned that the node was nearly full"}
+	if m := rayUsage.FindStringSubmatch(p.line()); m != nil {
+		c.Allocated, c.Capacity = parseSize(m[1], m[3]), parseSize(m[2], m[3])
+	}
+	if rayDied.MatchString(strings.Join(p.following(60), "\n")) {
+		c.Class, c.Sure, c.What = Exhausted, 0.65, ""
+	}
+	return c
+}
+
 func readRayGPUWait(*passage) *Crash {
 	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereGPU, Framework: "ray",
 		What: "the card that a trial waited for did not become free"}

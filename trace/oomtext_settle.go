@@ -16,6 +16,7 @@ func settle(log *Log) {
 	}
 	settleWorkers(log)
 	settleStrangers(log)
+	settleHandles(log)
 	mergeAccounting(log)
 	settleRetries(log)
 	dropEchoes(log)
@@ -66,12 +67,40 @@ func settleStrangers(log *Log) {
 	if raised < 0 {
 		return
 	}
+	stranger, own := "", false
 	for i := range log.Crashes {
 		c := &log.Crashes[i]
-		if c.Kind == "kernel_kill" && c.Where == event.WhereHost && c.Process != "" &&
-			!pythonProcess.MatchString(c.Process) {
-			c.Class = Survived
-			c.What = "the kernel killed another program of the machine (" + c.Process + ")"
+		if c.Kind != "kernel_kill" {
+			continue
+		}
+		if c.Process == "" || pythonProcess.MatchString(c.Process) {
+			own = true
+			continue
+		}
+		stranger = "the kernel killed another program of the machine (" + c.Process + ")"
+		c.Class, c.What = Survived, stranger
+	}
+	for i := range log.Crashes {
+		if c := &log.Crashes[i]; c.Kind == "kernel_invoked" && stranger != "" && !own {
+			c.Class, c.What = Survived, stranger
+		}
+	}
+}
+
+// wrongIndex are words of an index that is out of range, on the CPU or in a kernel.
+var wrongIndex = later(`(?i)index out of range in self|device-side assert|indexSelect\w*|srcIndex < |` +
+	`t >= 0 && t < n_classes|index out of bounds|out of range \(expected to be in range`)
+
+// settleHandles looks at libraries that could not make their handle in logs that tell of an index
+// out of range: the kernel that met it had failed before.
+func settleHandles(log *Log) {
+	for i := range log.Crashes {
+		c := &log.Crashes[i]
+		if c.Kind == "library_status" && c.Sure < 0.8 && (log.Hints.Signs[SignIndex] != "" ||
+			c.Signs[SignIndex] != "") {
+			c.Class, c.Sure, c.Where = Other, 0.9, event.WhereUnknown
+			c.What = "an index out of range (a label or a token beyond the table), reported by the next call of a " +
+				"GPU library"
 		}
 	}
 }
@@ -137,10 +166,9 @@ func settleFramework(c *Crash, log *Log) {
 			c.Framework = "jax"
 		}
 	case "jax_exhausted":
-		if !seen["jax"] && seen["pytorch"] { // torch_xla
+		if !seen["jax"] && seen["pytorch"] { // torch_xla, whose messages carry TensorFlow's paths
 			c.Framework = "pytorch"
-		}
-		if !seen["jax"] && (strings.Contains(c.Text, "tensorflow") || seen["tensorflow"] &&
+		} else if !seen["jax"] && (strings.Contains(c.Text, "tensorflow") || seen["tensorflow"] &&
 			!strings.Contains(c.Text, "XlaRuntimeError")) {
 			c.Framework = "tensorflow"
 		}

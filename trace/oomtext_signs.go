@@ -75,6 +75,10 @@ const (
 	SignPacked     = "packed"      // a model whose weights have few bits already, by its name
 	SignEvalLoop   = "eval_loop"   // TensorFlow's own word for a loop of evaluation or prediction
 	SignInfers     = "infers"      // inference, prediction or generation, in words
+	SignMaker      = "maker"       // words of a card that NVIDIA did not make
+	SignScores     = "scores"      // attention, or products of all with all
+	SignData       = "data"        // data sets, tables and arrays are read or held
+	SignIndex      = "wrong_index" // an index out of range
 	SignTrees      = "trees"       // boosted trees and tables on the card: XGBoost, LightGBM, RAPIDS
 )
 
@@ -166,13 +170,13 @@ var signsNear = []sign{
 		`\(num_proc=\d+\)|dataset_num_proc|\.map\([^)\n]{0,120}num_proc`)},
 	{SignImages, later(`(?i)ComfyUI|\bcomfy[/\\]|stable-diffusion-webui|webui[-_]forge|InvokeAI|` +
 		`KSampler|VAEDecode|diffusers[/\\]pipelines|decode_first_stage|num_inference_steps|guidance_scale|` +
-		`text2video|img2img|txt2img|image2video|num_frames=`)},
+		`text2video|img2img|txt2img|image2video|num_frames=|vae\.decode\(|diffusion sampling|decode\(latents`)},
 	{SignNNUNet, later(`(?i)nnu-?net|batchgenerators`)},
 	{SignTrees, later(`(?i)\bxgboost|\blightgbm|\bcatboost|gpu_hist|\bcudf\b|\bcuml\b|rmm::|device_helpers\.cuh`)},
 	{SignText, later(`(?i)\btokens?\b|tokeniz|\b(?:llama|qwen|mistral|mixtral|gpt|bert|roberta|falcon|gemma|` +
-		`deepseek|chatglm|bloom|opt|phi|t5|whisper|vicuna|baichuan|internlm|yi)[-_\d]|\b(?:llm|prompts?|vocab\w*|` +
+		`deepseek|chatglm|bloom|phi|t5|whisper|vicuna|baichuan|internlm|yi)[-_\d]|\b(?:llm|prompts?|vocab\w*|` +
 		`causal ?lm|lm_head|seq2seq|chatbot|max_(?:seq|model)_len\w*|seq_?len\w*|max_length|context (?:length|size|` +
-		`window)|kv cache|language model)\b|causallm|modeling_(?:llama|qwen|gpt|bert|mistral|gemma|opt|t5)|\bn_ctx\b`)},
+		`window)|kv cache|language model)\b|\bopt-\d|causallm|modeling_(?:llama|qwen|gpt|bert|mistral|gemma|opt|t5)|\bn_ctx\b`)},
 	{SignPictures, later(`(?i)\b(?:images?|imgs?|pictures?|pixels?|videos?|clips?|jpe?g|png|resolution|` +
 		`conv[23]d|resnet\w*|unet\w*|vgg\w*|yolo\w*|detector|segment\w*|vae|vit|diffusion|cv2|opencv|torchvision|` +
 		`resiz\w*|mmdet\w*|mmseg\w*|nnunet\w*|imagenet|coco|latents?|faces?|volumes?|patches|voxels?|imgsz|img_size|` +
@@ -205,6 +209,13 @@ var signsNear = []sign{
 	{SignInfers, later(`(?i)\binferenc\w*|\binfer(?:s|ring)?\b|[\w/]*(?:infer|predict|demo|generate|serve|sample|chat|` +
 		`transcribe|detect|inpaint|upscale|synthes|convert|extract|encode|test)\w*\.py\b|\bgenerat(?:e|es|ing|ion)\b|` +
 		`\bserv(?:e|er|ing)\b|\bprompt|\bchat|transcri(?:be|pt)|upscal|synthesi|\bdecoding\b|\bpredict(?:s|ing|ion|ions)?\b`)},
+	{SignMaker, later(`(?i)\b(HIP out of memory|hip(?:Error|Malloc)\w*|rocm\w*|amdgpu|gfx\d{3,4}|XPU out of memory|` +
+		`xpu|level[ _-]?zero\w*|UR_RESULT\w*|UR error|ipex|TPU|hbm|torch_xla|NPU out of memory|npu|ascend\w*|habana\w*|HPU)\b`)},
+	{SignScores, later(`(?i)attn|attention|softmax|einsum|matmul|\bbmm\b|baddbmm|transformer|\bscores\b|` +
+		`\bq @ k|modeling_|\bllama|\bqwen|\bgpt|\bbert`)},
+	{SignData, later(`(?i)\bcsv\b|\.npy\b|\.npz\b|pandas|numpy|\bnp\.|\barrays?\b|data ?sets?\b|data_?loader|` +
+		`data ?frame|pickle|parquet|\.jsonl?\b|arrow|hdf5|\.h5\b|lmdb|tfrecord|features|preprocess|\bcorpus\b`)},
+	{SignIndex, wrongIndex},
 	{SignSmallPool, later(`(?:Created (?:TensorFlow )?device[^\n]{0,120} with |freeMemory: ?)` +
 		`(\d{1,3}(?:\.\d+)? ?Mi?B)\b`)},
 	{SignTFInJAX, later(`tensorflow/(?:core|python|stream_executor)|import tensorflow|\btfds\b`)},
@@ -219,7 +230,8 @@ var signsFar = []entry{
 		"gpu_memory_utilization", "mem_fraction_static",
 		"available kv cache memory", "pytorch_mps_high", "object_store_memory",
 		"spilled ", "resuming from", "created tensorflow device", "created device", "freememory",
-		"resume_from_checkpoint", "save_steps", "num_workers", "num-workers"}, hint: hintSigns},
+		"resume_from_checkpoint", "save_steps", "num_workers", "num-workers",
+		"index out of range in self", "indexselect", "device-side assert", "< n_classes"}, hint: hintSigns},
 }
 
 func hintSigns(h *hintCollector, p *passage) {

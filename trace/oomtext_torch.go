@@ -100,6 +100,9 @@ func readTorchDevice(p *passage) *Crash {
 	c.Private, c.Capped = sizeIn(privatePools, t), allowed.MatchString(t)
 	c.Capacity = firstSize(sizeIn(allowed, t), sizeIn(oldTotal, t),
 		eitherSize(newTotal.FindStringSubmatch(t)))
+	if c.Capped {
+		c.Total = eitherSize(newTotal.FindStringSubmatch(t))
+	}
 	c.Allocated = firstSize(sizeIn(oldUsed, t), sizeIn(newUsed, t), sizeIn(otherUsed, t))
 	c.Free = firstSize(sizeIn(newFree, t), sizeIn(oldFree, t))
 	if c.Free != nil && *c.Free >= noNVML {
@@ -404,6 +407,9 @@ func (c *Crash) Wording() string {
 	}
 	return ""
 }
+
+// segmentSize is NCCL's word for a segment that it could not make.
+var segmentSize = pattern(`(?:segment|/dev/shm/nccl)\S* ?\S* \(?(?:of )?size {size}`)
 
 var ncclAsked = pattern(`failed to cuda (?:calloc|malloc)(?: async)? {size}`)
 
