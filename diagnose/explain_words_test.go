@@ -52,7 +52,7 @@ var backedWords = []backed{
 	wordBacked(`NVIDIA|nvidia-smi|CUDA_VISIBLE`, `cuda|nvidia|nccl|cublas|cudnn|gpu|tesla|geforce|bfc|jax|device|card|sglang|vllm|resource.exhausted|kv cache|cache blocks`),
 }
 
-// otherDevices are words of one maker's devices, and the logs of others in which they have no place.
+// otherDevices are words of one maker's devices, and the logs of others where they have no place.
 var otherDevices = []struct{ said, other, own *regexp.Regexp }{
 	{regexp.MustCompile(`nvidia-smi|CUDA_VISIBLE_DEVICES=N|torch\.cuda\.set_per_process|'cuda'`),
 		regexp.MustCompile(`(?i)HIP out of|rocm|\bxpu\b|level.?zero|\btpu\b|\bhbm\b|MPS backend|\bhpu\b|\bnpu\b`),
@@ -106,8 +106,8 @@ func checkWordsIn(t *testing.T, folder string, least int) {
 func statements(x *diagnose.Explanation) []string {
 	all := append([]string{x.Verdict, x.Next}, x.Evidence...)
 	for _, a := range x.Remedies {
-		all = append(all, strings.Join([]string{string(a.ID), a.Title, a.Why, a.How.Env, a.How.Args, a.How.Code},
-			" | "))
+		all = append(all, strings.Join([]string{string(a.ID), a.Title, a.Why, a.How.Env, a.How.Args,
+			a.How.Code}, " | "))
 	}
 	return all
 }

@@ -31,8 +31,8 @@ const (
 	namedLine = 400 // bytes of each line
 )
 
-// namedSizes lists the sizes that stand under a name around a crash, the last of each name. Programs
-// that print GB count in powers of 1024 nearly always.
+// namedSizes lists the sizes that stand under a name around a crash, the last of each name.
+// Programs that print GB count in powers of 1024 nearly always.
 func namedSizes(text string) []Figure {
 	var all []Figure
 	put := func(what, number, unit string) {
