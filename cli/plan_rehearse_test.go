@@ -41,6 +41,12 @@ func rehearsed(t *testing.T, python string, flags []string, script ...string) (p
 	return p, failure.Error, code
 }
 
+// warm is a Python that has torch and what rehearsals import of it.
+func warm(t *testing.T, python string) string {
+	t.Helper()
+	return testenv.Warm(t, python, "torch", "torch._dynamo", "torch.fx.experimental.proxy_tensor")
+}
+
 func script(name string) string { return filepath.Join("testdata", "rehearse", name) }
 
 // The real compiler's own program is played: both peaks are those of the card, to the byte.
@@ -85,6 +91,7 @@ func TestRehearsalOfScripts(t *testing.T) {
 	// Weights and gradients of one_rank.py, and the buckets of DistributedDataParallel.
 	const buckets event.Bytes = 3 * 4 * (2*1024*4096 + 4096 + 1024)
 	alone := []string{"habits.py", "detours.py", "one_rank.py", "triton_kernels.py"}
+	torch := warm(t, testenv.Python(t, "torch"))
 	for _, c := range []struct {
 		script, needs string
 		warns         []string
@@ -101,13 +108,13 @@ func TestRehearsalOfScripts(t *testing.T) {
 		{"triton_kernels.py", "triton", []string{"written in Triton"}, 256 << 20},
 	} {
 		t.Run(c.script, func(t *testing.T) {
-			python := testenv.Python(t, "torch", c.needs)
+			testenv.Python(t, c.needs)
 			where := filepath.Join(t.TempDir(), "out")
 			args := []string{script(c.script)}
 			if !slices.Contains(alone, c.script) {
 				args = append(args, where)
 			}
-			p, message, code := rehearsed(t, python, nil, args...)
+			p, message, code := rehearsed(t, torch, nil, args...)
 			if code != exitOK {
 				t.Fatalf("exit %d: %s", code, message)
 			}
@@ -173,7 +180,7 @@ func TestRehearsalKnowsTheBatch(t *testing.T) {
 }
 
 func TestRehearsalFindsTheLargestBatch(t *testing.T) {
-	python := testenv.Python(t, "torch")
+	python := warm(t, testenv.Python(t, "torch"))
 	p, message, code := rehearsed(t, python, []string{"--alloc-limit", "3GiB", "--map",
 		"micro_batch=--bs"}, script("batch.py"), "--bs", "8")
 	if code != exitOK {
@@ -308,9 +315,9 @@ func TestRehearsalRefusesWrongUsage(t *testing.T) {
 // an H200, request by request: every allocation in order, and between two allocations the same
 // releases.
 func TestRehearsalAsksWhatTheCardWasAsked(t *testing.T) {
+	python := warm(t, testenv.Python(t, "torch", "transformers"))
 	for _, name := range []string{"op-mlp", "op-gpt2-fp32", "op-llama-bf16-ckpt"} {
 		t.Run(name, func(t *testing.T) {
-			python := testenv.Python(t, "torch", "transformers")
 			index := testenv.Shared(t, "traces", "ops", "index.jsonl")
 			snapshot, err := trace.Open(testenv.Shared(t, "traces", "ops", name+".pickle.gz"))
 			if err != nil {
