@@ -875,7 +875,7 @@ _PIXELS = re.compile(r"mask|segm|iou|dice|pixel|depth|heatmap|voxel|unet|deeplab
 def _of_pixels(file: Any) -> bool:
     """One number for each pixel: what argmax gives is as large as an image."""
     return any(
-        _PIXELS.search(getattr(n, "name", None) or getattr(n, "id", None) or n.attr)
+        _PIXELS.search(getattr(n, "name", None) or getattr(n, "id", None) or getattr(n, "attr", ""))
         for n in file.nodes
         if isinstance(n, (ast.Name, ast.Attribute, ast.ClassDef))
     )
