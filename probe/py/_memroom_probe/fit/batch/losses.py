@@ -50,9 +50,9 @@ class Padded(Rule):
 
     def shares(self, pieces):
         """The number is looked for in all pieces together."""
-        at, start, left = self.weigh.at, self.weigh.start, self.weigh.left
-        value = _padding([leaves[at] for leaves in pieces], left)
-        weights = [_count(leaves[at], value, start) for leaves in pieces]
+        how: Any = self.weigh  # an _Unpadded
+        value = _padding([leaves[how.at] for leaves in pieces], how.left)
+        weights = [_count(leaves[how.at], value, how.start) for leaves in pieces]
         total = sum(weights[1:], weights[0])
         return [w / total for w in weights]
 
