@@ -3,6 +3,7 @@ each process of a job.
 """
 
 import copy
+import ctypes.util
 import gc
 import os
 import pickle
@@ -92,7 +93,39 @@ print(getattr(disabled, "__dynamo_disable") is disabled, len(optimizer.param_gro
 """
 
 
+# A program that loads a library as torch's compiler does, and counts the Pythons that it starts.
+LOADS_A_LIBRARY = """
+import subprocess, sys
+from _memroom_probe import fit
+fit.install([{"id": "checkpointing"}], lambda *_, **__: None)
+import torch
+from torch._inductor import config, cpu_vec_isa
+usual, pythons = subprocess.Popen, []
+class Popen(usual):
+    def __init__(self, command, *args, **kwargs):
+        pythons.append(command)
+        super().__init__(command, *args, **kwargs)
+subprocess.Popen = Popen
+for path in sys.argv[1:]:
+    load = cpu_vec_isa.VecISA._avx_py_load.replace("__lib_path__", path)
+    try:
+        print(cpu_vec_isa.subprocess.check_call([sys.executable, "-c", load]), end=" ")
+    except OSError:
+        print("refused", end=" ")
+print(len(pythons), config.compile_threads, end=" ")
+print(cpu_vec_isa.subprocess.check_output([sys.executable, "-c", "print(7)"]).decode().strip())
+"""
+
+
 class Compiler(unittest.TestCase):
+    def test_it_starts_no_other_python(self):
+        library = ctypes.util.find_library("c")
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), CUDA_VISIBLE_DEVICES="")
+        env.pop("TORCHINDUCTOR_COMPILE_THREADS", None)
+        command = [sys.executable, "-W", "ignore", "-c", LOADS_A_LIBRARY, library, "/no/such.so"]
+        got = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True)
+        self.assertEqual(got.stdout.split(), ["0", "refused", "0", "1", "7"])
+
     def test_it_is_not_loaded_before_something_is_compiled(self):
         command = [sys.executable, "-W", "ignore", "-c", WITHOUT_COMPILER]
         env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))

@@ -19,6 +19,7 @@ def install(remedies, say):
             from .memory import compiler
 
             compiler.spare()
+            compiler.stay_alone()
             registry.apply(remedies, say)
 
     def with_keras(keras):

@@ -5,7 +5,10 @@ optimizer's functions. In host memory it takes 60 to 70 MiB, as much as a small 
 training. Until it is there nothing is compiled, so those functions may as well be called directly.
 """
 
+import ctypes
 import functools
+import os
+import re
 import sys
 from typing import Any
 
@@ -63,6 +66,46 @@ def spare() -> None:
                 delattr(function, _MARK)
 
     imports.before_import("torch._dynamo", restore)
+
+
+def stay_alone() -> None:
+    """Where training is on the CPU, the compiler shares its memory: it starts no helpers then that
+    import torch once more, 270 MiB each. What it makes is the same.
+    """
+    imports.when_imported("torch._inductor.config", _without_workers)
+    imports.when_imported("torch._inductor.cpu_vec_isa", _load_here)
+
+
+def _without_workers(config: Any) -> None:
+    if not torch.cuda.is_available() and "TORCHINDUCTOR_COMPILE_THREADS" not in os.environ:
+        config.compile_threads = 1
+
+
+def _load_here(module: Any) -> None:
+    """To see whether a program with the processor's vector instructions can be loaded, torch starts
+    another Python for it. Where that finds no room, it is taken for a no, and the program is
+    compiled without them: slower, and rounded otherwise.
+    """
+    if not torch.cuda.is_available() and not isinstance(module.subprocess, _Here):
+        module.subprocess = _Here(module.subprocess)
+
+
+class _Here:
+    """The module subprocess, with one call that is answered in this process."""
+
+    def __init__(self, usual: Any) -> None:
+        self._usual = usual
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._usual, name)
+
+    def check_call(self, command: Any, *args: Any, **kwargs: Any) -> Any:
+        python = list(command[:2]) == [sys.executable, "-c"] and len(command) == 3
+        found = re.search(r"cdll\.LoadLibrary\(\W(.+)\W\)", command[2]) if python else None
+        if found is None:
+            return self._usual.check_call(command, *args, **kwargs)
+        ctypes.CDLL(found.group(1))
+        return 0
 
 
 def _call_directly(value: Any) -> Any:
