@@ -269,10 +269,12 @@ func (c *Config) Positions() int64 {
 		return c.Sub("text_config").Count(77, "max_position_embeddings")
 	case "siglip":
 		return c.Sub("text_config").Count(64, "max_position_embeddings")
-	case "bart", "mbart", "pegasus", "marian":
+	case "bart", "mbart", "m2m_100", "pegasus", "marian":
 		return c.Count(1024, "max_position_embeddings")
 	case "blenderbot":
 		return c.Count(128, "max_position_embeddings")
+	case "whisper":
+		return c.Count(448, "max_target_positions") // of the text
 	case "opt", "gptj", "codegen", "gpt_neo":
 		return c.Count(2048, "n_positions", "max_position_embeddings")
 	case "gpt_bigcode":
@@ -301,8 +303,6 @@ func (c *Config) DefaultSeq() int64 {
 	case "vit", "deit", "swin", "swinv2", "convnext", "convnextv2", "resnet", "dinov2",
 		"dinov2_with_registers", "torchvision", "mlp", "audio-spectrogram-transformer", "":
 		return 0
-	case "whisper":
-		return 448
 	case "wav2vec2", "hubert":
 		return 160000 // ten seconds at 16 kHz
 	}

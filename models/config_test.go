@@ -27,7 +27,14 @@ func TestDefaultSequenceSuitsEveryModel(t *testing.T) {
 			}
 			t.Errorf("%s with its default sequence of %d: %v", kind, c.DefaultSeq(), err)
 		}
-		if n := c.Positions(); n > 0 {
+		n := c.Positions()
+		if n == 0 && c.DefaultSeq() > 0 { // no table, so no length is refused because of one
+			_, err := New(c, Run{Batch: 1, Seq: 1 << 17, Attn: "sdpa"})
+			if err != nil && strings.Contains(err.Error(), "positions") {
+				t.Errorf("%s is said to have no table of positions: %v", kind, err)
+			}
+		}
+		if n > 0 {
 			if c.DefaultSeq() > n {
 				t.Errorf("%s: default sequence %d of %d positions", kind, c.DefaultSeq(), n)
 			}
@@ -55,6 +62,8 @@ func TestPositionsComeFromTheConfiguration(t *testing.T) {
 		`{"model_type":"roberta"}`:                                            510,
 		`{"model_type":"roberta","max_position_embeddings":514}`:              512,
 		`{"model_type":"gpt2","n_positions":2048}`:                            2048,
+		`{"model_type":"whisper"}`:                                            448,
+		`{"model_type":"whisper","max_target_positions":96}`:                  96,
 		`{"model_type":"llama"}`:                                              0,
 	} {
 		if got := parse(t, text).Positions(); got != want {

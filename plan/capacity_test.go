@@ -35,3 +35,27 @@ func TestLongestSequenceIsBeyondTheFirstWall(t *testing.T) {
 		}
 	}
 }
+
+// TestLongestSequenceOfATable: a model with a table of positions is asked for as many as it has,
+// whatever sequence the question began with.
+func TestLongestSequenceOfATable(t *testing.T) {
+	card, err := FindCard("H200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := Target{Card: card, Given: true, Alloc: allocsim.DefaultConfig(), Torch: "2.11"}
+	for text, want := range map[string]int64{
+		`{"model_type":"whisper"}`:                           448,
+		`{"model_type":"whisper","max_target_positions":96}`: 96,
+		`{"model_type":"m2m_100","d_model":64,"encoder_attention_heads":4,
+			"decoder_attention_heads":4,"encoder_layers":1,"decoder_layers":1,
+			"max_position_embeddings":300}`: 300,
+	} {
+		s := Setup{Model: mustConfig(t, text)}
+		s.Batch, s.Seq = 1, 64
+		p, err := Predict(s, target)
+		if err != nil || *p.MaxSeq != want {
+			t.Errorf("%s: longest sequence %d, want %d: %v", text, *p.MaxSeq, want, err)
+		}
+	}
+}

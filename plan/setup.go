@@ -160,7 +160,8 @@ func (s Setup) Check() error {
 			"--autocast is for weights in half precision: add --precision bf16 or fp16; amp_bf16 is " +
 				"autocast over fp32 weights"},
 		{s.TargetSeq > 0 && s.Model != nil && !models.HasTarget(s.Model.Type()),
-			"--target-seq is for models that read one sequence and write another: leave it out"},
+			"--target-seq is for models that read one sequence of tokens and write another: leave it " +
+				"out (with Whisper --seq counts the text's tokens)"},
 		{s.Transformers != "" && release(s.Transformers) == 0,
 			"--transformers names a release such as 4.48"},
 		{strings.Contains(s.AllocConf, "expandable_segments:T") && s.Torch != "" &&
