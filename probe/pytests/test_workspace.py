@@ -4,7 +4,7 @@ import os
 import unittest
 from unittest import mock
 
-from _memroom_probe.rehearse.rules import blas_workspace
+from _memroom_probe.rehearse.workspace import blas_workspace
 
 KIB, USUAL = 1024, 32 << 20
 

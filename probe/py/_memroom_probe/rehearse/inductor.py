@@ -24,7 +24,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .recorder import TEMPORARY, WORKSPACE
-from .rules import blas_workspace
+from .workspace import blas_workspace
 
 LEFT_OUT = (
     "torch.compile was left out: compiled code keeps fewer intermediate results than the "

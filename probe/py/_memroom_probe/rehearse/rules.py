@@ -5,15 +5,13 @@ kernels ask for them. Operations without a rule allocate their results in order 
 The sizes were read off allocator recordings of torch 2.11 on an H200, operation by operation.
 """
 
-import os
-import re
-
 import torch
 
 from . import attention, convolution, recurrent, syncnorm
 from . import recorder as record
 from .reduction import scratch as reduction_scratch
 from .stage import Call
+from .workspace import blas_workspace
 
 
 class Rules:
@@ -462,15 +460,6 @@ def radix_bytes(n):
 def nbytes(t, full=False):
     """Bytes of a tensor's own storage, or of a dense copy of it."""
     return t.numel() * t.element_size() if full else t.untyped_storage().nbytes()
-
-
-def blas_workspace(usual: int) -> int:
-    """Bytes of cuBLAS's workspace. Scripts that want the same results each time set
-    CUBLAS_WORKSPACE_CONFIG (":4096:8": eight buffers of 4096 KiB), which torch reads when the first
-    matrices are multiplied.
-    """
-    asked = re.findall(r":(\d+):(\d+)", os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
-    return sum(int(kib) * 1024 * int(count) for kib, count in asked) if asked else usual
 
 
 def table(card):
