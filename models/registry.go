@@ -139,6 +139,9 @@ func New(c *Config, r Run) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	if strings.HasPrefix(c.Type(), "deberta") { // on the card, 2.5 and 2.9 % more were reserved
+		m.Loose = true
+	}
 	if m.Head != "" && r.HeadName == "" && r.arch != "" && !sameHead(m.Head, r.arch) {
 		m.Loose = true
 		m.Notes = append(m.Notes,

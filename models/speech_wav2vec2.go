@@ -221,28 +221,37 @@ func (n *speechNet) run(c *ctx, audio *tape.Tensor, outer *tape.Frame) *tape.Ten
 // features is the stack of convolutions over raw audio.
 func (n *speechNet) features(c *ctx, audio *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
-	s := n.spec
 	var h *tape.Tensor
 	f.Set(&h, audio)
-	for i, conv := range n.convs {
+	for i := range n.convs {
 		c.In(fmt.Sprintf("feature_extractor.conv_layers.%d", i), func() {
-			l := c.Enter(h)
-			var y *tape.Tensor
-			l.Set(&y, conv.run(c, h))
-			switch {
-			case s.layered:
-				shape := y.Shape
-				l.Set(&y, c.Transpose(c.View(y, shape[0], shape[1], -1), 1, 2))
-				l.Set(&y, n.norms[i].layer(c.Graph, y))
-				l.Set(&y, c.Unsqueeze(c.Transpose(y, 1, 2), 2))
-			case i == 0:
-				l.Set(&y, c.GroupNorm(y, n.norms[0].w, n.norms[0].b))
+			if c.Checkpointing { // they are checkpointed like the blocks of the encoder
+				f.Set(&h, c.Graph.Checkpoint(func(a []*tape.Tensor) *tape.Tensor {
+					return n.convolve(c, i, a[0])
+				}, h))
+				return
 			}
-			l.Set(&y, c.Activation(s.featAct, y))
-			f.Set(&h, l.Leave(y))
+			f.Set(&h, n.convolve(c, i, h))
 		})
 	}
 	return f.Leave(h)
+}
+
+func (n *speechNet) convolve(c *ctx, i int, h *tape.Tensor) *tape.Tensor {
+	l := c.Enter(h)
+	var y *tape.Tensor
+	l.Set(&y, n.convs[i].run(c, h))
+	switch {
+	case n.spec.layered:
+		shape := y.Shape
+		l.Set(&y, c.Transpose(c.View(y, shape[0], shape[1], -1), 1, 2))
+		l.Set(&y, n.norms[i].layer(c.Graph, y))
+		l.Set(&y, c.Unsqueeze(c.Transpose(y, 1, 2), 2))
+	case i == 0:
+		l.Set(&y, c.GroupNorm(y, n.norms[0].w, n.norms[0].b))
+	}
+	l.Set(&y, c.Activation(n.spec.featAct, y))
+	return l.Leave(y)
 }
 
 func (n *speechNet) encode(c *ctx, x *tape.Tensor) *tape.Tensor {

@@ -2,6 +2,7 @@ package remedy
 
 import (
 	"slices"
+	"strings"
 
 	"memroom/event"
 )
@@ -89,8 +90,7 @@ func optimizerPaged() *Remedy {
 		Training:    true,
 		Unvalidated: noBitsandbytes,
 		on: func(s Setup) bool {
-			return s.Optimizer == "paged_adamw" ||
-				s.Optimizer == "paged_adamw8bit"
+			return strings.HasPrefix(s.Optimizer, "paged_")
 		},
 		rewrite: func(s Setup) (Setup, bool) {
 			ok := s.Adam()

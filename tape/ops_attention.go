@@ -8,7 +8,8 @@ func (g *Graph) SDPA(q, k, v, mask *Tensor, dropout float64, causal bool) *Tenso
 	defer release(g.half(&q, &k, &v, &mask))
 	d := q.Dim(-1)
 	switch {
-	case mask != nil && mask.needs && mask.stride[len(mask.stride)-1] != 1: // a transposed bias
+	// a transposed bias, trained or not (T5 under LoRA): no kernel reads it
+	case mask != nil && mask.DType != Bool && mask.stride[len(mask.stride)-1] != 1:
 		return g.sdpaMath(q, k, v, mask, dropout, causal, true)
 	case mask != nil && mask.needs:
 		return g.sdpaEfficient(q, k, v, mask)

@@ -30,6 +30,7 @@ type optimKind struct {
 	early    bool // state is made with the optimizer, before the first step (Adagrad)
 	factored bool
 	bits8    bool
+	single   bool  // states are in fp32, whatever the parameter's type (bitsandbytes' 32 bit)
 	muon     bool  // momentum, made orthogonal in bf16; vectors are left to AdamW
 	lowRank  int64 // states of matrices have so many rows, and a projection beside them
 	paged    bool  // states of large parameters are in memory that the driver pages: not counted
@@ -65,22 +66,32 @@ var optimKinds = map[string]optimKind{
 		note: "GaLore's projections have rank 128 here, and its decomposition is a library's: estimated"},
 	"apollo_adamw": {states: 2, temps: 1, loop: true, lowRank: 256,
 		note: "APOLLO's projections have rank 256 here: estimated"},
-	"adafactor":       {factored: true, loop: true},
-	"adam8bit":        {states: 2, bits8: true},
-	"adamw8bit":       {states: 2, bits8: true},
-	"lion8bit":        {states: 1, bits8: true},
-	"paged_adam8bit":  {states: 2, bits8: true, paged: true},
-	"paged_adamw8bit": {states: 2, bits8: true, paged: true},
+	"adafactor":        {factored: true, loop: true},
+	"adam8bit":         {states: 2, bits8: true},
+	"adamw8bit":        {states: 2, bits8: true},
+	"lion8bit":         {states: 1, bits8: true},
+	"adamw32bit":       {states: 2, single: true},
+	"lion32bit":        {states: 1, single: true},
+	"rmsprop32bit":     {states: 1, single: true},
+	"rmsprop8bit":      {states: 1, bits8: true},
+	"paged_lion8bit":   {states: 1, bits8: true, paged: true},
+	"paged_lion32bit":  {states: 1, single: true, paged: true},
+	"paged_adamw32bit": {states: 2, single: true, paged: true},
+	"paged_adam8bit":   {states: 2, bits8: true, paged: true},
+	"paged_adamw8bit":  {states: 2, bits8: true, paged: true},
 }
 
 // aliases are the names that Hugging Face's Trainer and others give to these optimizers.
 var aliases = map[string]string{"adamw_torch": "adamw", "adamw_hf": "adamw",
 	"adamw_torch_fused": "adamw_fused", "adamw_bnb_8bit": "adamw8bit", "adamw_8bit": "adamw8bit",
 	"paged_adamw_8bit": "paged_adamw8bit", "lion_8bit": "lion8bit",
-	"adamw_apex_fused": "adamw_fused", "adamw_torch_8bit": "adamw8bit", "lion_32bit": "lion",
+	"adamw_apex_fused": "adamw_fused", "adamw_torch_8bit": "adamw8bit", "lion_32bit": "lion32bit",
+	"paged_lion_32bit": "paged_lion32bit", "paged_lion_8bit": "paged_lion8bit",
+	"rmsprop_bnb": "rmsprop32bit", "rmsprop_bnb_32bit": "rmsprop32bit",
+	"rmsprop_bnb_8bit": "rmsprop8bit", "paged_adamw": "paged_adamw32bit",
 	"adamw_torch_xla": "adamw", "galore": "galore_adamw", "apollo": "apollo_adamw",
 	"galore_adamw_layerwise": "galore_adamw", "apollo_adamw_layerwise": "apollo_adamw",
-	"paged_adamw_32bit": "adamw", "adamw_bnb": "adamw"}
+	"paged_adamw_32bit": "paged_adamw32bit", "adamw_bnb": "adamw32bit"}
 
 // OptimizerName is the name an optimizer is known by here.
 func OptimizerName(name string) string {
@@ -269,9 +280,24 @@ func (o *Optimizer) makeState(k optimKind, params []*Param) {
 			o.makeMatrix(k, p)
 			continue
 		}
+		if k.single {
+			o.makeSingle(k, p)
+			continue
+		}
 		for range k.states {
 			g.alloc(bytes, event.CategoryOptimizer)
 		}
+	}
+}
+
+// makeSingle is bitsandbytes' state in 32 bit. Its kernels take no temporaries.
+func (o *Optimizer) makeSingle(k optimKind, p *Param) {
+	n := o.own(p).Numel()
+	if k.paged && n >= leastPaged {
+		return
+	}
+	for range k.states {
+		o.g.alloc(4*n, event.CategoryOptimizer)
 	}
 }
 
@@ -501,6 +527,8 @@ func StateBytes(kind string, params []*Param, d DType) int64 {
 			n += int64(k.states) * 4 * p.Numel()
 		case k.bits8:
 			n += int64(k.states) * (p.Numel() + 4*divUp(p.Numel(), 256))
+		case k.single:
+			n += int64(k.states) * 4 * p.Numel()
 		case k.factored && len(p.Shape) > 1:
 			rows, cols := p.Shape[len(p.Shape)-2], p.Shape[len(p.Shape)-1]
 			n += p.Numel() / (rows * cols) * (rows + cols) * d.Size()

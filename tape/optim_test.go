@@ -113,8 +113,23 @@ func TestSmallTensorsStayInFP32(t *testing.T) {
 	}
 }
 
+// TestOptimizersOf32Bit: bitsandbytes keeps fp32 states for bf16 weights too, and pages large ones.
+func TestOptimizersOf32Bit(t *testing.T) {
+	const n = 512 * 1024
+	for kind, want := range map[string]int64{"lion32bit": 4 * n, "adamw32bit": 8 * n,
+		"rmsprop32bit": 4 * n, "paged_adamw32bit": 0, "paged_lion32bit": 0, "lion": 2 * n} {
+		if state, _ := stepOf(kind, BF16, 512, 1024); state != want {
+			t.Errorf("%s on bf16 weights: %d bytes of state, want %d", kind, state, want)
+		}
+	}
+	if state, _ := stepOf("paged_adamw32bit", BF16, 99_999); state != 8*99_999 {
+		t.Errorf("99,999 elements are not paged: %d bytes", state)
+	}
+}
+
 func TestTrainersNamesOfOptimizers(t *testing.T) {
 	for name, want := range map[string]string{"adamw_torch_fused": "adamw_fused",
+		"lion_32bit": "lion32bit", "paged_adamw_32bit": "paged_adamw32bit",
 		"paged_adamw_8bit": "paged_adamw8bit", "adamw_bnb_8bit": "adamw8bit", "sgd": "sgd"} {
 		if got := OptimizerName(name); got != want || KnownOptimizer(got) != nil {
 			t.Errorf("%s is %s", name, got)
