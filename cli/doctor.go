@@ -55,13 +55,13 @@ func (c *doctorCmd) Run(s *session) error {
 	d.Checks = append(d.Checks, checkCards(&d)...)
 	d.Checks = append(d.Checks, checkHost()...)
 	d.Checks = append(d.Checks, checkCgroup()...)
-	for _, python := range findPythons(c.Python) {
+	pythons := findPythons(c.Python)
+	d.Checks = append(d.Checks, checkPythons(s.ctx, pythons, c.Quick, func(python string) {
 		if !c.JSON {
 			s.note("checking %s ...", python)
 		}
-		d.Checks = append(d.Checks, checkPython(s.ctx, python, c.Quick)...)
-	}
-	if len(findPythons(c.Python)) == 0 {
+	})...)
+	if len(pythons) == 0 {
 		d.Checks = append(d.Checks, check{ID: "python", Title: "Python", Status: statusMissing,
 			Why: "no python3 or python on PATH",
 			Fix: "install Python 3.8 or newer, or name one with --python; only lint and rehearsal need it"})

@@ -29,7 +29,8 @@ for n in sys.argv[1].split():
         found[n] = metadata.version(n)
     except Exception:
         pass
-answer = {"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable, "packages": found}
+answer = {"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable, "prefix": sys.prefix,
+          "packages": found}
 if "torch" in found and "--quick" not in sys.argv:
     try:
         import torch
@@ -54,14 +55,16 @@ var packages = []string{"torch", "tensorflow", "tensorflow-cpu", "keras", "jax",
 type pythonLook struct {
 	Version    string            `json:"version"`
 	Executable string            `json:"executable"`
+	Prefix     string            `json:"prefix"` // the environment's folder, whatever its name
 	Packages   map[string]string `json:"packages"`
 	CUDABuild  *string           `json:"cuda_build"`
 	CUDAWorks  *bool             `json:"cuda_works"`
 	CUDAWhy    string            `json:"cuda_why"`
 }
 
-// findPythons gives the interpreters to look into: the named one, else python3 and python where
-// they differ.
+// findPythons gives the interpreters to look into: the named one, else python3 and python. Two
+// names in one folder for one file are one; a virtual environment's link to the system's file is
+// not the system's.
 func findPythons(named string) []string {
 	if named != "" {
 		return []string{named}
@@ -77,16 +80,33 @@ func findPythons(named string) []string {
 		if err != nil {
 			real = path
 		}
-		if !seen[real] {
-			seen[real] = true
+		if one := filepath.Dir(path) + "\x00" + real; !seen[one] {
+			seen[one] = true
 			found = append(found, path)
 		}
 	}
 	return found
 }
 
-func checkPython(ctx context.Context, python string, quick bool) []check {
-	look, err := lookInto(ctx, python, quick)
+// checkPythons looks into each interpreter and tells of an environment once: version managers put
+// launchers into PATH that differ as files and start the same Python.
+func checkPythons(ctx context.Context, pythons []string, quick bool, begin func(string)) []check {
+	var all []check
+	seen := map[string]bool{}
+	for _, python := range pythons {
+		begin(python)
+		look, err := lookInto(ctx, python, quick)
+		if err == nil && seen[look.Prefix] {
+			continue
+		}
+		seen[look.Prefix] = err == nil
+		all = append(all, checkPython(python, look, err)...)
+	}
+	return all
+}
+
+// checkPython tells what lookInto found, or why it found nothing.
+func checkPython(python string, look pythonLook, err error) []check {
 	if err != nil {
 		return []check{{ID: "python", Title: "Python", Status: statusWarn, Value: python,
 			Why: err.Error(), Fix: "name another interpreter with --python"}}
