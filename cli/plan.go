@@ -20,7 +20,7 @@ type planCmd struct {
 
 	Preset        string      `help:"A well-known model instead of a file, such as llama-3-8b, gpt2 or torchvision/resnet50." placeholder:"NAME"`
 	Batch         int         `help:"Micro-batch: what one forward pass sees." default:"1"`
-	Seq           int         `help:"Tokens per sample (samples of audio for speech). Default: 1024, or the model's positions if fewer."`
+	Seq           int         `help:"Tokens per sample. Speech: samples of audio; for Whisper the tokens of the text. Default: 1024, or the model's positions if fewer."`
 	Image         int         `help:"Side of the image in pixels. Default: the model's, or 224."`
 	Precision     string      `help:"fp32, amp_bf16, amp_fp16 (autocast over fp32 weights), bf16 or fp16 (weights cast). Default: bf16 or fp16 if config.json stores the weights so, else amp_bf16." placeholder:"TYPE"`
 	Optimizer     string      `help:"adamw, adamw_fused, adamw_loop, sgd, sgdm, rmsprop, adafactor, adamw8bit, paged_adamw8bit, lion, ... Names of Hugging Face's Trainer are known too." default:"adamw"`
@@ -80,7 +80,7 @@ type planCmd struct {
 	Fit                   bool     `help:"Find the cheapest set of remedies with which it fits, with the flags for your trainer. With --devices: on how many of the cards it fits, sharded how."`
 	Allow                 []string `help:"With --fit: remedies that change the mathematics, by kind: precision, quantize, optimizer, lora." placeholder:"KIND"`
 	Devices               []string `help:"Spread the model over several cards, such as 2x24GiB,1x12GiB, and print a device_map." placeholder:"LIST"`
-	JSON                  bool     `name:"json" help:"Print JSON."`
+	JSON                  bool     `name:"json" help:"Print JSON; a failure too, as {\"error\": ...}, with the same exit codes."`
 	HTML                  string   `name:"html" help:"Write a self-contained page." placeholder:"FILE"`
 }
 
