@@ -278,7 +278,7 @@ func leakFinding(what string, t Trend, frames []event.Frame) event.Finding {
 			fmt.Sprintf("growth per step is accurate to ±%s", event.Bytes(math.Ceil(2*t.Error))),
 			"a cache that is still filling looks the same; memroom withdraws this if growth stops",
 		},
-		Remedies: []string{"detach", "keep_less", "no_grad", "remove_hooks"},
+		Remedies: []string{"detach", "keep_less", "remove_hooks"},
 	}
 	if line, known := userFrame(frames); known {
 		f.Title += fmt.Sprintf(" (allocated at %s:%d", path.Base(line.File), line.Line)

@@ -53,7 +53,8 @@ func (h Holder) evidence() string {
 }
 
 // curesOf are the remedies for what is held, and the name of the situation: detaching a tensor that
-// has no graph frees nothing. Nothing where it is not known who holds the memory.
+// has no graph frees nothing, and a loop that trains cannot go without graphs. Nothing where it is
+// not known who holds the memory.
 func curesOf(held []Holder) (cures []string, detail string) {
 	switch {
 	case len(held) == 0:
@@ -61,7 +62,7 @@ func curesOf(held []Holder) (cures []string, detail string) {
 	case held[0].Nodes == 0:
 		return []string{"keep_less"}, "kept"
 	}
-	return []string{"detach", "no_grad", "remove_hooks"}, "kept_graph"
+	return []string{"detach", "remove_hooks"}, "kept_graph"
 }
 
 // both joins two names, or gives the one there is.

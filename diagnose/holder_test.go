@@ -26,5 +26,8 @@ func TestCuresOfWhatIsHeld(t *testing.T) {
 			c.want == "" && len(cures) > 0 || c.not != "" && slices.Contains(cures, c.not) {
 			t.Errorf("%s: %v, %q", name, cures, detail)
 		}
+		if slices.Contains(cures, "no_grad") {
+			t.Errorf("%s: a loop that trains is told to go without graphs: %v", name, cures)
+		}
 	}
 }

@@ -19,7 +19,8 @@ func memoryLeaks() []*Remedy {
 			case !job.trains():
 				return How{Code: "outputs.append(y.detach().cpu())"}
 			}
-			return How{Code: lines("total += loss.item()", "outputs.append(y.detach().cpu())")}
+			return How{Code: lines("total += loss.item()", "outputs.append(y.detach().cpu())",
+				"average.lerp_(weight.detach(), 0.01)   # a moving average of weights, in place")}
 		},
 	}, {
 		ID:    KeepLess,

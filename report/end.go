@@ -280,6 +280,11 @@ func (e End) why() string {
 
 func (e End) hostWhy() string {
 	switch limit := e.Peaks.HostLimit; {
+	case e.Verdict.KilledBy == "itself" && e.Run.HostMem > 0 && e.heldByHost() < e.Run.HostMem*9/10:
+		// the limit of a cgroup kills; it makes no request fail
+		return fmt.Sprintf("a request for memory was refused, though its processes held %s at most, "+
+			"of the %s of --host-mem: it was very large, or another limit (ulimit -v, -d) is lower.",
+			e.heldByHost(), e.Run.HostMem)
 	case e.Run.HostMem > 0:
 		return fmt.Sprintf("its processes reached the limit of %s (--host-mem).", e.Run.HostMem)
 	case e.Verdict.KilledBy == "slurm":
@@ -293,8 +298,11 @@ func (e End) hostWhy() string {
 		return "Python could not get the memory that it asked for."
 	}
 	return fmt.Sprintf("the machine had no memory left; the run's processes held %s.",
-		max(e.Peaks.Unreclaimable, e.Peaks.Resident))
+		e.heldByHost())
 }
+
+// heldByHost is the most that the run's processes held of host memory.
+func (e End) heldByHost() event.Bytes { return max(e.Peaks.Unreclaimable, e.Peaks.Resident) }
 
 func limitOf(limit event.Bytes) string {
 	if limit == 0 {

@@ -76,6 +76,11 @@ func ends() map[string]End {
 	capped.Run.HostMem, capped.Steps = 700*event.MiB, 0
 	capped.Findings = []event.Finding{pressure}
 
+	refusedEarly := End{Summary: summary(event.Verdict{ExitCode: 1, IsOOM: true,
+		Where: event.WhereHost, KilledBy: "itself"}, event.Peaks{Unreclaimable: 300 * event.MiB,
+		HostLimit: 2 * event.GiB}), Job: remedy.Job{}}
+	refusedEarly.Run.HostMem = 2 * event.GiB
+
 	rank := End{Summary: summary(event.Verdict{ExitCode: 1, IsOOM: true, Where: event.WhereGPU,
 		KilledBy: "memroom", Rank: intPointer(3), Evidence: []string{
 			"output: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB."}},
@@ -152,7 +157,8 @@ func ends() map[string]End {
 	failed := End{Summary: summary(event.Verdict{ExitCode: 1}, host), Job: torch}
 	return map[string]End{"healthy": healthy, "leak": leaking, "host": onHost, "card": onCard,
 		"cgroup": capped, "rank": rank, "fits": fits, "fits-lightning": lightning, "cannot": cannot,
-		"no-training": hollow, "cannot-leak": leakFits, "stopped": stopped, "failed": failed}
+		"no-training": hollow, "cannot-leak": leakFits, "stopped": stopped, "failed": failed,
+		"refused": refusedEarly}
 }
 
 // TestScreens: the last screens as people read them. Run with -update to write them anew, then read
