@@ -3,6 +3,7 @@ package place
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 )
 
@@ -153,4 +154,47 @@ func BenchmarkSolve(b *testing.B) {
 			}
 		}
 	})
+}
+
+// TestExactlyFullFits: a device may be used to its last byte.
+func TestExactlyFullFits(t *testing.T) {
+	for bytes, want := range map[int64]bool{7: true, 6: false} {
+		p := Problem{Units: []Unit{{Live: []int64{7}}}, Devices: []Device{{Bytes: bytes}}}
+		got, err := Solve(p)
+		if err != nil || got.Fits() != want {
+			t.Errorf("7 bytes on %d: %+v, %v", bytes, got, err)
+		}
+	}
+}
+
+// TestOrdersOfDevices: every order that differs is tried once, up to eight devices; beyond that as
+// given, largest first and smallest first.
+func TestOrdersOfDevices(t *testing.T) {
+	sizes := func(bytes ...int64) (list []Device) {
+		for _, b := range bytes {
+			list = append(list, Device{Bytes: b})
+		}
+		return list
+	}
+	for _, c := range []struct {
+		devices []Device
+		want    int
+	}{
+		{sizes(5), 1}, {sizes(5, 5), 1}, {sizes(5, 6), 2}, {sizes(5, 5, 6), 3},
+		{sizes(5, 5, 6, 6), 6}, {sizes(1, 2, 3, 4), 24},
+		{[]Device{{Bytes: 5}, {Bytes: 5, Fixed: 1}}, 2},
+		{sizes(1, 2, 3, 4, 5, 6, 7, 8), 40320},
+		{sizes(1, 1, 1, 1, 1, 1, 1, 1, 1), 1},
+		{sizes(9, 8, 7, 6, 5, 4, 3, 2, 1), 2},
+	} {
+		if got := orders(c.devices); len(got) != c.want {
+			t.Errorf("%d devices: %d orders, want %d", len(c.devices), len(got), c.want)
+		}
+	}
+	nine := sizes(2, 3, 9, 1, 8, 4, 7, 5, 6)
+	want := [][]int{{0, 1, 2, 3, 4, 5, 6, 7, 8}, {2, 4, 6, 8, 7, 5, 1, 0, 3},
+		{3, 0, 1, 5, 7, 8, 6, 4, 2}}
+	if got := orders(nine); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
 }

@@ -298,20 +298,14 @@ func wandb(tree map[string]any) (*File, error) {
 	default:
 		return nil, fmt.Errorf("method %s is not known: grid, random or bayes", method)
 	}
-	if n, ok := tree["run_cap"]; ok {
-		_, _ = fmt.Sscan(fmt.Sprint(n), &f.Samples)
-	}
+	r := &reader{tree: tree}
+	f.Samples = r.whole("run_cap")
 	if early, ok := tree["early_terminate"].(map[string]any); ok {
-		f.Scheduler = "asha"
-		r := &reader{tree: early}
-		f.Grace, f.Factor, f.MaxT = r.whole("min_iter"), r.whole("eta"), r.whole("max_iter")
-		if f.Factor == 0 {
-			f.Factor = 3
-		}
-		if f.MaxT == 0 {
-			f.MaxT = 100 * max(1, f.Grace)
-		}
-		f.Notes = append(f.Notes, "early_terminate is done by asha, each trial by itself")
+		r.tree = early
+		f.setEarlyEnd(r)
+	}
+	if err := errors.Join(r.errs...); err != nil {
+		return nil, err
 	}
 	if err := f.addParameters(tree["parameters"], ""); err != nil {
 		return nil, err
@@ -319,6 +313,19 @@ func wandb(tree map[string]any) (*File, error) {
 	program, _ := tree["program"].(string)
 	f.Command = wandbCommand(tree["command"], program, f.Space)
 	return f, nil
+}
+
+// setEarlyEnd reads early_terminate, with the defaults of W&B where it has one.
+func (f *File) setEarlyEnd(r *reader) {
+	f.Scheduler = "asha"
+	f.Grace, f.Factor, f.MaxT = r.whole("min_iter"), r.whole("eta"), r.whole("max_iter")
+	if f.Factor == 0 {
+		f.Factor = 3
+	}
+	if f.MaxT == 0 {
+		f.MaxT = 100 * max(1, f.Grace)
+	}
+	f.Notes = append(f.Notes, "early_terminate is done by asha, each trial by itself")
 }
 
 // wandbCommand fills W&B's macros. Without a command it is python PROGRAM --name=value ...
