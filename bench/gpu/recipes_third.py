@@ -38,6 +38,16 @@ import tempfile
 
 SECONDS = 150  # that one setup may take
 STEPS = 4
+SCRIPT = os.path.abspath(__file__)  # what a child process runs
+HEADS = ("lm_head", "proj_out")  # output layers, which stay as they are in quantised models
+
+
+def use(script, **own):
+    """Lets another list drive its setups from here: what it gives takes the place of mine."""
+    unknown = sorted(set(own) - set(globals()))
+    if unknown:
+        raise ValueError("nothing here is called " + ", ".join(unknown))
+    globals().update(own, SCRIPT=os.path.abspath(script))
 
 
 def sizes(hidden, inner, layers, heads, kv=None, vocab=None, **more):
@@ -423,6 +433,11 @@ def checkpoint(model):
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
+def prepared(c, torch, model):
+    """The model before it is placed or sharded; for lists that freeze or adapt it here."""
+    return model
+
+
 def build(c, torch):
     """The model on the card and the dtype of its autocast."""
     kind, config = described(c)
@@ -433,6 +448,7 @@ def build(c, torch):
     model = kind(config)
     if c["kind"] in ("lora", "qlora", "int8"):
         return adapted(c, torch, model)
+    model = prepared(c, torch, model)
     if c["kind"] == "bf16":
         model = model.to(half)
     model = model.to("cuda")
@@ -457,7 +473,9 @@ def sharded_model(c, torch, kind, config):
     if c["kind"] == "fsdp1":
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-        model = kind(config)
+        model = prepared(c, torch, kind(config))
+        if c.get("ckpt"):
+            checkpoint(model)
         way = "SHARD_GRAD_OP" if c.get("reshard") is False else "FULL_SHARD"
         return fsdp.FullyShardedDataParallel(
             model,
@@ -470,7 +488,7 @@ def sharded_model(c, torch, kind, config):
     from torch.distributed.device_mesh import init_device_mesh
 
     with torch.device("meta"):
-        model = kind(config)
+        model = prepared(c, torch, kind(config))
     if c.get("ckpt"):
         checkpoint(model)
     how = {
@@ -491,7 +509,7 @@ def sharded_model(c, torch, kind, config):
 
 
 def adapted(c, torch, model):
-    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+    from peft import get_peft_model, prepare_model_for_kbit_training
 
     model = model.to(getattr(torch, c.get("weights", "bfloat16")))
     if c["kind"] != "lora":
@@ -500,8 +518,19 @@ def adapted(c, torch, model):
     if c["kind"] != "lora":
         model.is_loaded_in_4bit = c["kind"] == "qlora"
         model.is_loaded_in_8bit = c["kind"] == "int8"
-        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-    how = LoraConfig(
+        if not c.get("no_upcast"):
+            model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    model = get_peft_model(model, adapter(c))
+    if c.get("ckpt"):
+        model.enable_input_require_grads()
+        checkpoint(model)
+    return model, torch.bfloat16 if c["kind"] != "lora" or c.get("amp") else None
+
+
+def adapter(c):
+    from peft import LoraConfig
+
+    return LoraConfig(
         r=c["r"],
         lora_alpha=2 * c["r"],
         target_modules=c["targets"],
@@ -510,11 +539,6 @@ def adapted(c, torch, model):
         modules_to_save=c.get("save"),
         task_type=c.get("task"),
     )
-    model = get_peft_model(model, how)
-    if c.get("ckpt"):
-        model.enable_input_require_grads()
-        checkpoint(model)
-    return model, torch.bfloat16 if c["kind"] != "lora" or c.get("amp") else None
 
 
 def quantize(module, c, torch):
@@ -522,7 +546,7 @@ def quantize(module, c, torch):
     import bitsandbytes as bnb
 
     for name, child in list(module.named_children()):
-        if not isinstance(child, torch.nn.Linear) or name == "lm_head":
+        if not isinstance(child, torch.nn.Linear) or name in HEADS:
             quantize(child, c, torch)
             continue
         biased, shape = child.bias is not None, (child.in_features, child.out_features)
@@ -628,7 +652,7 @@ def join_ranks(c):
     other = None
     if rank == 0:
         env = dict(os.environ, RECIPE_RANK="1", RECIPE_MEETING=meeting)
-        command = [sys.executable, os.path.abspath(__file__), "one", c["name"]]
+        command = [sys.executable, SCRIPT, "one", c["name"]]
         other = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     return other
@@ -662,8 +686,14 @@ def measure(c):
         opt.zero_grad(set_to_none=not c.get("keep_grads"))
         if c.get("eval_batch"):
             model.eval()
-            with torch.no_grad():
-                model(**given(c, torch, c["eval_batch"]))
+            seen = given(c, torch, c["eval_batch"])
+            cast(c, torch, seen, half)
+            with (
+                torch.no_grad(),
+                torch.autocast("cuda", half or torch.bfloat16, enabled=bool(half)),
+            ):
+                model(**seen)
+            del seen
         torch.cuda.synchronize()
     if other:
         other.wait(60)
@@ -685,7 +715,7 @@ def cast(c, torch, batch, half):
 
 
 def child(name):
-    command = [sys.executable, "-W", "ignore", os.path.abspath(__file__), "one", name]
+    command = [sys.executable, "-W", "ignore", SCRIPT, "one", name]
     env = dict(os.environ, OMP_NUM_THREADS="4")
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=env)
@@ -747,9 +777,9 @@ def compare(args):
         )
 
 
-def main():
+def main(doc=__doc__):
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parts = parser.add_subparsers(dest="part", required=True)
     part = parts.add_parser("ask")
