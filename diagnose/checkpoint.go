@@ -18,6 +18,74 @@ type Checkpoint struct {
 	Holder Holder
 }
 
+// Saved is a checkpoint that a process has just saved, while all that it was made of was there.
+type Saved struct {
+	Bytes  event.Bytes // of its tensors
+	Copied event.Bytes // of those: copies of weights and optimizer state, in host memory
+	Built  event.Bytes // of a file that was built in host memory
+	Pages  event.Bytes // that the process held at that moment
+	Heap   event.Bytes // and what it held by malloc, 0 unknown
+	File   string      // where it was saved
+	Line   int
+}
+
+// hostMost is the most that a process has held of host memory in training, at the ends of steps and
+// where backward passes begin. Pages come and go as malloc finds room; what it has given does not.
+type hostMost struct{ pages, heap event.Bytes }
+
+func (m *hostMost) step(row event.Step) {
+	m.pages = max(m.pages, row.Anonymous)
+	m.heap = max(m.heap, row.Heap)
+	if row.Device == event.HostDevice && row.Heap > 0 {
+		m.pages = max(m.pages, row.Anonymous+row.AtBackward-row.Heap)
+		m.heap = max(m.heap, row.AtBackward)
+	}
+}
+
+// saveShare is the part of training's peak by which a save must lift it.
+const saveShare = 0.1
+
+// Saved takes that a process has saved a checkpoint. A copy of the weights matters where it lifts
+// the process above what training needs; one that stays between saves is part of that.
+func (w *Watch) Saved(pid int, s Saved) []event.Finding {
+	p := w.processes[place{pid, event.HostDevice}]
+	if w.loads == nil {
+		w.loaded, w.loads = map[int]event.Bytes{}, map[string]bool{}
+	}
+	where := fmt.Sprintf("%s:%d", path.Base(s.File), s.Line)
+	extra := s.Copied + s.Built
+	if p == nil || extra < w.worth() || w.loads["save "+where] {
+		return nil
+	}
+	held, most := s.Pages, p.most.pages
+	if s.Heap > 0 && p.most.heap > 0 {
+		held, most = s.Heap, p.most.heap
+	}
+	if most == 0 || float64(held-most) < saveShare*float64(most) {
+		return nil
+	}
+	w.loads["save "+where] = true
+	return []event.Finding{{Kind: "checkpoint", Detail: "save_copy",
+		Severity: event.SeverityWarning, Bytes: extra, Confidence: 0.85,
+		Title: fmt.Sprintf("the peak of host memory is in saving a checkpoint (%s): %s", where,
+			s.made()),
+		Evidence: []string{fmt.Sprintf("process %d held %s when it had saved, and at most %s in "+
+			"training", pid, held, most)},
+		Remedies: []string{"save_as_it_is"}}}
+}
+
+// made says what there was beside the model.
+func (s Saved) made() string {
+	switch {
+	case s.Built == 0:
+		return fmt.Sprintf("%s are a copy of the weights, made for the file", s.Copied)
+	case s.Copied == 0:
+		return fmt.Sprintf("%s are the file, built in memory", s.Built)
+	}
+	return fmt.Sprintf("%s are a copy of the weights, and %s the file, built in memory", s.Copied,
+		s.Built)
+}
+
 // ranksShare is the part of host memory that ranks may fill with their copies of one checkpoint.
 const ranksShare event.Bytes = 5
 

@@ -71,6 +71,7 @@ var claims = map[string]claim{
 	"load_host":       {"frames that restore a saved state, and host memory that ran out", nil},
 	"load_beside":     {"frames that restore a saved state, and a card that others hold", nil},
 	"checkpoint_save": {"frames, words or a step of saving", []doubt{deeper}},
+	"save_copy":       {"a run that saw the copy being made", nil},
 	"full_state_dict": {"frames or words that gather a state dict", []doubt{deeper}},
 	"joining":         {"words of a tool that joins shards", nil},
 	"merge":           {"frames or words of merging adapters", []doubt{deeper}},

@@ -113,6 +113,8 @@ var situations = map[string]situation{
 	"load_beside": {"", []remedy.ID{remedy.LoadToHost, remedy.FreeNeighbour, remedy.SelectCard}, true},
 	"checkpoint_save": {"while saving, the copies for the checkpoint did not fit",
 		[]remedy.ID{remedy.SaveSharded, remedy.EmptyCache, remedy.RaiseLimit}, true},
+	"save_copy": {"a copy of the weights was made to save a checkpoint",
+		[]remedy.ID{remedy.SaveAsItIs, remedy.SaveSharded, remedy.RaiseLimit}, true},
 	"full_state_dict": {"the whole state dict was gathered to save a checkpoint",
 		[]remedy.ID{remedy.SaveSharded, remedy.EmptyCache, remedy.RaiseLimit}, true},
 	"joining": {"joining the shards of a checkpoint needs the whole model in host memory",

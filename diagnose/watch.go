@@ -40,6 +40,7 @@ type process struct {
 	thrash    thrashWatch
 	spike     spikeWatch
 	last      event.Step
+	most      hostMost
 	stepTime  time.Duration   // typical, of the last steps
 	recent    []time.Duration // of the last steps
 	leak      *Trend          // as it was said
@@ -169,6 +170,7 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 		working = float64(row.AtBackward) - floor
 	}
 	p.took(row.Duration)
+	p.most.step(row)
 	p.series.Add(row.Step, floor, reserved, working, w.limits)
 	p.collect.saw(floor)
 	var found []event.Finding

@@ -192,6 +192,19 @@ type Checkpoint struct {
 	HolderLine int         `json:"holder_line,omitempty"`
 }
 
+// Saved says that a checkpoint was saved for which weights were copied, or a file was built, in
+// host memory.
+type Saved struct {
+	Step      int64       `json:"step"`
+	Bytes     event.Bytes `json:"bytes"`     // of its tensors
+	Copied    event.Bytes `json:"copied"`    // of those: copies of weights and state, in host memory
+	Built     event.Bytes `json:"built"`     // of a file in memory
+	Anonymous event.Bytes `json:"anonymous"` // held by the process then
+	Heap      event.Bytes `json:"heap"`      // of it by malloc, 0 unknown
+	File      string      `json:"file"`      // where it was saved
+	Line      int         `json:"line"`
+}
+
 // Said is a sentence of a part inside the process: a remedy applied or declined.
 type Said struct {
 	Kind string `json:"kind"` // applied, declined, note
@@ -255,6 +268,7 @@ func (*Heap) kind() string       { return "heap" }
 func (*Models) kind() string     { return "models" }
 func (*Feeding) kind() string    { return "feeding" }
 func (*Checkpoint) kind() string { return "checkpoint" }
+func (*Saved) kind() string      { return "saved" }
 func (*Said) kind() string       { return "said" }
 func (*Report) kind() string     { return "report" }
 func (*Done) kind() string       { return "done" }
@@ -281,7 +295,7 @@ func blank(kind string) Message {
 	for _, m := range []Message{&Hello{}, &Framework{}, &Steps{}, &Phase{}, &Evaluation{},
 		&Account{}, &OOM{},
 		&Died{}, &Exit{}, &Stacks{},
-		&Heap{}, &Models{}, &Feeding{}, &Checkpoint{}, &Said{}, &Report{}, &Done{}, &Fault{}} {
+		&Heap{}, &Models{}, &Feeding{}, &Checkpoint{}, &Saved{}, &Said{}, &Report{}, &Done{}, &Fault{}} {
 		if m.kind() == kind {
 			return m
 		}

@@ -24,6 +24,15 @@ func checkpointFiles() []*Remedy {
 		Frameworks:  torch,
 		how:         howSave,
 	}, {
+		ID:    SaveAsItIs,
+		Title: "write the weights straight into the file, without a copy beside the model",
+		Why: "a clone of every weight, or a file that is built in memory first, needs the size of " +
+			"the checkpoint once more",
+		Equivalence: Exact,
+		Walls:       onHost,
+		Frameworks:  []Framework{PyTorch, TensorFlow},
+		how:         howSaveAsItIs,
+	}, {
 		ID:          MergeOnHost,
 		Title:       "merge the adapters in half precision, in a process of its own, outside of the card",
 		Why:         "merging needs the full-precision weights beside what the card holds already",
@@ -128,6 +137,21 @@ func howSave(job Job, _ Setup) How {
 		"rank0_only=True)",
 		"with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, policy):",
 		"    state = model.state_dict()   # or torch.distributed.checkpoint.save(...) for shards")}
+}
+
+func howSaveAsItIs(job Job, _ Setup) How {
+	switch {
+	case job.Framework == TensorFlow:
+		return How{Code: "model.save_weights('weights.h5')   # variable by variable, into a file on disk"}
+	case job.Trainer == Lightning:
+		// Lightning builds the file in memory, for stores that cannot append
+		return How{Code: lines("class Straight(TorchCheckpointIO):",
+			"    def save_checkpoint(self, checkpoint, path, storage_options=None):",
+			"        torch.save(checkpoint, path)   # tensor by tensor",
+			"trainer = Trainer(..., plugins=[Straight()])")}
+	}
+	return How{Code: lines("torch.save(model.state_dict(), path)   # no clone(), no deepcopy, no io.BytesIO",
+		"safetensors.torch.save_file(model.state_dict(), path)   # likewise")}
 }
 
 func howLoadOnce(job Job, _ Setup) How {

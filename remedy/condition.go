@@ -159,6 +159,7 @@ var conditions = map[ID]condition{
 	OtherVersion:   {work: everyWork},
 	LoadToHost:     {work: []Work{Loading, Training, Undecided}, all: []Fact{TorchSeen}},
 	SaveSharded:    {work: []Work{Saving}, all: []Fact{TorchSeen}},
+	SaveAsItIs:     {work: []Work{Saving, Training, Undecided}, all: []Fact{Networks}},
 	MergeOnHost:    {work: []Work{Loading, Saving, Undecided}},
 	LoadOnce:       {work: []Work{Loading, Training, Undecided}, any: []Fact{Ranks, Pretrained}},
 	ShardAtLoad:    {work: []Work{Loading, Training}, any: []Fact{Ranks, Split}},

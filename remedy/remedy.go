@@ -74,6 +74,7 @@ const (
 	OtherVersion    ID = "other_version"    // a bug of a library
 	LoadToHost      ID = "load_to_host"     // checkpoints go to host memory first
 	SaveSharded     ID = "save_sharded"     // no whole state dict on a card
+	SaveAsItIs      ID = "save_as_it_is"    // no copy of the weights for the file
 	MergeOnHost     ID = "merge_on_host"    // adapters are merged outside the card
 	LoadOnce        ID = "load_once"        // not every rank loads the whole model
 	ShardAtLoad     ID = "shard_at_load"    // ZeRO's settings before the model is built

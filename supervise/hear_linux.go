@@ -89,6 +89,8 @@ func recordedAs(message probe.Message) (kind, text string) {
 		return "heap", ""
 	case *probe.Checkpoint:
 		return "checkpoint", message.Holder
+	case *probe.Saved:
+		return "saved", ""
 	case *probe.Feeding:
 		return "feeding", message.Source
 	case *probe.Models:

@@ -542,6 +542,64 @@ func TestCheckpointsThatStayBesideTheModel(t *testing.T) {
 	}
 }
 
+// saves trains and saves a checkpoint in one of several ways.
+const saves = `
+import copy, io, os, sys, time, torch
+from safetensors.torch import save_file
+how = sys.argv[1]
+torch.manual_seed(0)
+model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048) for _ in range(6)])
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+path = os.path.join(os.path.dirname(__file__), "checkpoint.pt")
+best = copy.deepcopy(model.state_dict()) if how == "best" else None
+
+def save():
+    if how == "clone":
+        torch.save({"model": {k: v.clone() for k, v in model.state_dict().items()}}, path)
+    if how == "safetensors":
+        save_file({k: v.contiguous().clone() for k, v in model.state_dict().items()}, path)
+    if how == "bytes":
+        file = io.BytesIO()
+        torch.save(model.state_dict(), file)
+        open(path, "wb").write(file.getbuffer())
+    if how == "plain":
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
+        save_file(model.state_dict(), path)
+    if how == "best":
+        torch.save(best, path)
+
+for step in range(80):
+    loss = model(torch.randn(2, 2048)).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    time.sleep(0.03)
+    if step % 30 == 29: save()
+print("done")
+`
+
+// TestSavingACheckpointIsAPhase: saves that copy the weights, or build the file in memory, are
+// named with the line; those that write what is there are not, and neither is a copy that stays.
+func TestSavingACheckpointIsAPhase(t *testing.T) {
+	python := testenv.Python(t, "torch", "safetensors")
+	is := "the peak of host memory is in saving a checkpoint (saves.py:"
+	for how, c := range map[string]liveCase{
+		"clone":       {says: []string{is + "13)", "96.05MiB are a copy of the weights"}},
+		"safetensors": {says: []string{is + "15)", "96.05MiB are a copy of the weights"}},
+		"bytes":       {says: []string{is + "18)", "the file, built in memory"}},
+		"plain":       {},
+		"best":        {},
+	} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorkshop(t, ourselves)
+			w.oneThread()
+			c.kind, c.remedies = "checkpoint", nil
+			if len(c.says) > 0 {
+				c.remedies = []string{"save_as_it_is"}
+			}
+			c.check(t, c.watched(w, python, w.file("saves.py", saves), how))
+		})
+	}
+}
+
 // ranksResume lets every rank load the same checkpoint, map it, or leave it to the first one.
 const ranksResume = `
 import os, sys, time, torch

@@ -1,21 +1,25 @@
 """Checkpoints that are loaded: how much, to where, and whether the loaded dictionary still lives
-beside the model when training goes on.
+beside the model when training goes on. Checkpoints that are saved: what of them is a copy of the
+weights that was made in host memory for it.
 
 Only weak references to the loaded tensors are kept, until they are looked at once, some steps
 later.
 """
 
 import functools
+import io
 import weakref
 
-from .. import compiled, guard, link
-from . import holders, models, steps
+from .. import compiled, guard, imports, link
+from . import holders, host, models, steps
 
 MOST_TENSORS = 20000
 LEAST = 8 << 20  # bytes of a file that are worth a look
 LATER = 3  # steps after which the dictionary should be gone
+MOST_SAVES = 20  # that are looked at: what one of them copies, the next ones copy too
 
 _torch = None
+_saves = 0
 
 
 def install(torch):
@@ -23,6 +27,7 @@ def install(torch):
     _torch = torch
     if not hasattr(torch.Tensor, "untyped_storage"):
         return  # before torch 2.0
+    imports.when_imported("safetensors.torch", _hook_safetensors)
     original = torch.load
 
     @compiled.left_alone
@@ -34,6 +39,99 @@ def install(torch):
         return loaded
 
     torch.load = load
+
+
+def _hook_safetensors(module):
+    """Files of safetensors. Saving tensors of a card brings all of them into host memory at once,
+    and before 0.6 it made a copy of those in host memory too.
+    """
+    load = module.load_file
+    copies = not hasattr(module, "_flatten_as_ptr")
+
+    @functools.wraps(load)
+    def load_file(*args, **kwargs):
+        loaded = load(*args, **kwargs)
+        _loaded(loaded)
+        return loaded
+
+    def saver(original):
+        @functools.wraps(original)
+        def save(tensors, *args, **kwargs):
+            result = original(tensors, *args, **kwargs)
+            saved(tensors, result, moved="all" if copies else "card")
+            return result
+
+        return save
+
+    module.load_file = load_file
+    module.save_file = saver(module.save_file)
+    module.save = saver(module.save)
+
+
+@guard.hook("saved", heavy=True)
+def saved(thing, into, moved=""):
+    """A checkpoint was saved, and what it was made of is still there. into is the file, or the
+    bytes that it has become; moved says which of the tensors the library has copied: "all", those
+    of the "card", or none.
+    """
+    global _saves
+    if _saves >= MOST_SAVES or steps.step == 0 or _torch is None:
+        return
+    whole, copied, card = _copied(thing)
+    built = _built(into)
+    if moved:
+        copied += card + (whole - copied - card if moved == "all" else 0)
+    if max(copied, built) < LEAST:
+        return
+    _saves += 1
+    file, line = models.line()
+    link.send(
+        "saved",
+        {
+            "step": steps.step,
+            "bytes": whole,
+            "copied": copied,
+            "built": built,
+            "anonymous": host.memory()[1],
+            "heap": host.heap(),
+            "file": file,
+            "line": line,
+        },
+    )
+
+
+def _copied(thing):
+    """(bytes of all tensors, of those in host memory that are copies, of those on a card). A copy
+    is what has the shape of a live parameter or of its optimizer state and is none of them.
+    """
+    from . import torch_account
+
+    live, shapes = set(), set()
+    for tensor in torch_account.live_tensors():
+        live.add(tensor.untyped_storage().data_ptr())
+        shapes.add(tuple(tensor.shape))
+    seen: set = set()
+    whole = copied = card = 0
+    for tensor in _tensors(thing):
+        storage = tensor.untyped_storage()
+        at = (tensor.device, storage.data_ptr())
+        if at in seen:
+            continue
+        seen.add(at)
+        size = storage.nbytes()
+        whole += size
+        if tensor.device.type != "cpu":
+            card += size
+        elif at[1] not in live and tuple(tensor.shape) in shapes:
+            copied += size
+    return whole, copied, card
+
+
+def _built(into):
+    """Bytes of a file that was built in memory."""
+    if isinstance(into, bytes):
+        return len(into)
+    return into.tell() if type(into) is io.BytesIO else 0
 
 
 @guard.hook("load", heavy=True)

@@ -338,7 +338,12 @@ def _hook_save(torch):
             return original(*args, **kwargs)
         before = _save_begins()
         try:
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            checkpoints.saved(
+                args[0] if args else kwargs.get("obj"),
+                args[1] if len(args) > 1 else kwargs.get("f"),
+            )
+            return result
         finally:
             _save_ends(before)
 

@@ -142,6 +142,16 @@ def live_parameters():
     return found
 
 
+def live_tensors():
+    """Parameters and what optimizers keep for them."""
+    found = live_parameters()
+    for optimizer in _live_optimizers():
+        for state in list(optimizer.state.values()):
+            if isinstance(state, dict):
+                found.extend(v for v in state.values() if isinstance(v, _torch.Tensor))
+    return [t for t in found if t.device.type in ("cuda", "cpu") and not t.is_sparse]
+
+
 def _add(counts, storages, tensor, column):
     """Adds a tensor's storage once, however many tensors share it."""
     if not isinstance(tensor, _torch.Tensor) or tensor.device.type not in ("cuda", "cpu"):
