@@ -688,10 +688,8 @@ def measure(c):
             model.eval()
             seen = given(c, torch, c["eval_batch"])
             cast(c, torch, seen, half)
-            with (
-                torch.no_grad(),
-                torch.autocast("cuda", half or torch.bfloat16, enabled=bool(half)),
-            ):
+            cast_too = torch.autocast("cuda", half or torch.bfloat16, enabled=bool(half))
+            with torch.no_grad(), cast_too:
                 model(**seen)
             del seen
         torch.cuda.synchronize()
