@@ -37,7 +37,7 @@ func fitTogether(t *testing.T) {
 	python := testenv.Python(t, "torch", "torchvision", "transformers", "accelerate", "lightning")
 	fitFiles(t, python, "test_hostile", "test_frameworks", "test_governor", "test_loops",
 		"test_microbatch", "test_remedies", "test_state", "test_api", "test_card", "test_chance",
-		"test_threads", "test_declines", "test_rules", "test_forecast", "test_host")
+		"test_threads", "test_declines", "test_rules", "test_forecast", "test_host", "test_draws")
 }
 
 // fitFiles runs files of the Python tests of fit, each in a process of its own that has PyTorch.

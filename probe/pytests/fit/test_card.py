@@ -10,7 +10,9 @@ from unittest import mock
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from _memroom_probe.fit.batch.inputs import any_inputs
 from _memroom_probe.fit.choose import governor
+from _memroom_probe.fit.measure import cost as measure
 from _memroom_probe.fit.remedies import activation_offload, recurrent
 from card import Card, inserted
 from training import furthest, remedies
@@ -531,6 +533,42 @@ class Recurrent(unittest.TestCase):
             self.assertEqual([g._cut_recurrent(model, card) for _ in range(3)], [True, True, False])
         self.assertIn("its recurrent layer layer works in 16 pieces of the batch", told.text())
         self.assertAlmostEqual(model(x).square().mean().item(), whole, 5)
+
+
+class Speaks(nn.Module):
+    """Returns its loss over many words, in half precision up to there: for few samples gradients of
+    weights are more than what the loss needs, for many they are not.
+    """
+
+    def __init__(self, words=600, width=24):
+        super().__init__()
+        self.words, self.head = nn.Embedding(words, width), nn.Linear(width, words)
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, ids):
+        x = self.words(ids)
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        logits = self.head(x.bfloat16().float()).bfloat16()
+        return F.cross_entropy(logits.float().flatten(0, 1), ids.flatten()), logits
+
+
+class Forecasts(unittest.TestCase):
+    def test_a_late_loss_beside_host_memory(self):
+        for width, length in ((128, 8), (192, 16)):
+            torch.manual_seed(0)
+            model, ids = Speaks(width=width), torch.randint(0, 600, (32, length))
+            with inserted(Card()) as card:
+                cost = measure.cost(model, model, any_inputs((ids,), {}), card, True, True)
+                before = card.held()
+                card.start_peak()
+                with activation_offload.Away(model, (ids,), above=0):
+                    out = model(ids)
+                torch.autograd.grad(out[0], list(model.parameters()))
+            real = card.peak() - before
+            told = cost.away_fixed + cost.away_row * len(ids)
+            self.assertGreater(told, 0.95 * real)
+            self.assertLess(told, 1.5 * real)
 
 
 class Travels(unittest.TestCase):

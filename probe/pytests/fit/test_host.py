@@ -246,6 +246,7 @@ class Graphs(unittest.TestCase):
 
         class Plan:
             accumulates = False
+            draws = None
 
         pieces = {
             c.pieces: c

@@ -677,7 +677,6 @@ class Hostile(unittest.TestCase):
             (balanced_experts, "no weighted mean"),
             (graph, "numbers of samples"),
             (neighbours, "samples interact"),
-            (noise_without_an_end, "draws random numbers for its samples itself"),
             (follows_in_place, "every call changes parameter key.a.bias"),
             (follows_by_assignment, "every call changes parameter key.a.bias"),
             (otherwise_for_many_rows, "the size of the batch"),

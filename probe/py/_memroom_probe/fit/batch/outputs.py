@@ -8,6 +8,7 @@ from typing import List, Optional
 import torch
 
 from ..calls import autocast, tree
+from .draws import Draws
 from .inputs import Cannot, is_tensor
 from .joined import Joined
 from .losses import Rule
@@ -45,6 +46,7 @@ class Findings:
     outputs: List[Output]
     random: bool  # it draws random numbers
     same_draws: bool  # each micro-batch draws what the whole batch does
+    draws: Optional[Draws] = None  # by which it does, where it does not by itself
 
     @property
     def loss(self):

@@ -16,7 +16,7 @@ from ..calls import again, generators, keepsakes, outermost, tree, weights
 from ..calls.autocast import is_on_anywhere
 from ..calls.modules import one_line
 from ..memory import room
-from . import losses
+from . import draws, losses
 from .inputs import Cannot, is_tensor
 from .outputs import LOSS, ROWS, Findings, close, judge, leafwise, may_use_tf32
 from .without_dropout import in_backward, without_dropout
@@ -54,10 +54,8 @@ def _try_out(module, call, inputs, first, second, autocast):
     bench = _Bench(module, call, inputs, autocast)
     with bench.undisturbed():
         random = bench.uses_random_numbers(first)
-        a, b, ab = bench.results(first, second)
-        outputs = [judge(len(first), *leaf) for leaf in leafwise(a, b, ab)]
-        bad = [o for o in outputs if isinstance(o, Cannot)]
         chancy = random and bench.still_random(first)
+        outputs, bad, (a, b, ab) = bench.judged(first, second, chancy)
         unsteady = bool(bad) and chancy
         if unsteady:
             outputs = _in_eval(bench, module, first, second, outputs)
@@ -79,7 +77,9 @@ def _try_out(module, call, inputs, first, second, autocast):
         del a, b, ab, values
         if not unsteady:
             bench.confirm(outputs, first + second)
-        return Findings(outputs, random, random and bench.same_draws(first, second, outputs))
+        same = random and bench.same_draws(first, second, outputs)
+        own = bench.draws(first, second, outputs) if random and not same else None
+        return Findings(outputs, random, same, own)
 
 
 def narrow_down(module, call, inputs, index, candidates):
@@ -176,6 +176,7 @@ class _Bench:
     def __init__(self, module, call, inputs, autocast=False):
         self.module, self.call, self.inputs, self.autocast = module, call, inputs, autocast
         self.ignored = set()
+        self.drawing = None  # by which samples apart draw what they draw together
         half = autocast or any(
             p.dtype in (torch.float16, torch.bfloat16) for p in module.parameters()
         )
@@ -215,11 +216,17 @@ class _Bench:
                 attributes.put_back()
                 generators.put_back(states)
 
-    def run(self, rows):
+    def calls(self, first, second):
+        """The calls for samples apart, drawing as together where that is known."""
+        total = len(first) + len(second)
+        begins = (0, len(first)), (len(first), len(second))
+        return [draws.of_piece(self.call, self.drawing, *span, total) for span in begins]
+
+    def run(self, rows, call=None):
         args, kwargs = self.inputs.pick(rows)
         given = [t for t in tree.flatten((args, kwargs))[0] if is_tensor(t)]
         versions = [t._version for t in given]
-        result = self.call(*args, **kwargs)
+        result = (call or self.call)(*args, **kwargs)
         if any(t._version != v for t, v in zip(given, versions)):
             raise Cannot("the module changes an argument in place")
         return result
@@ -256,10 +263,124 @@ class _Bench:
             and all(generators.same(ends[0], end) for end in ends)
         )
 
+    def judged(self, first, second, chancy):
+        """What is found of each output, those that cannot be split, and the results. Where
+        randomness is left, samples apart draw what they draw together, if there is a way.
+        """
+        self.drawing = self.recorded(first, second) if chancy else None
+        if self.drawing is not None:
+            try:
+                outputs, bad, results = self._judged(first, second)
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except Exception:
+                bad = True  # what does not bear being drawn for
+            if not bad:
+                return outputs, bad, results
+            self.drawing = None
+        return self._judged(first, second)
+
+    def _judged(self, first, second):
+        results = self.results(first, second)
+        outputs = [judge(len(first), *leaf) for leaf in leafwise(*results)]
+        return outputs, [o for o in outputs if isinstance(o, Cannot)], results
+
+    def draws(self, first, second, outputs):
+        """What pieces must draw by so that they draw what the whole batch does, seen by results and
+        gradients that fit together with randomness on; None where there is no such way. Gradients
+        show what the script itself runs again in a backward pass, where nobody draws so.
+        """
+        groups, start = (first, second, first + second), generators.read(self.module)
+        try:
+            found = self.recorded(first, second)
+            if found is not None and self._draw_alike(found, groups, outputs, start):
+                return found
+        except Exception as why:
+            del why  # out of memory too: its frames hold tensors
+        return None
+
+    def recorded(self, first, second):
+        """Where samples lie in what is drawn, as far as that can be seen; None where it cannot."""
+        if any(_draws_inside(m) for m in self.module.modules()):
+            return None
+        groups, start = (first, second, first + second), generators.read(self.module)
+        records = [draws.Recorder() for _ in groups]
+        try:
+            for rows, record in zip(groups, records):
+                generators.put_back(start)
+                with record:
+                    self.run(rows)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception:
+            return None  # what does not bear being watched
+        finally:
+            generators.put_back(start)
+        return draws.compare(tuple(len(rows) for rows in groups), records)
+
+    def _draw_alike(self, found, groups, outputs, start):
+        counts, ends, seen = [len(rows) for rows in groups], [], []
+        begins = (0, counts[0], 0)
+        for rows, begin in zip(groups, begins):
+            generators.put_back(start)
+            call = self.call
+            if len(rows) < counts[2]:
+                call = draws.of_piece(call, found, begin, len(rows), counts[2])
+            seen.append(self._with_gradients(call, rows, outputs))
+            ends.append(generators.read(self.module))
+        results, gradients = zip(*seen)
+        judged = [judge(counts[0], *leaf) for leaf in leafwise(*results)]
+        shares = self._shares(outputs, results, groups)
+        most = APART if self.loss_tolerance <= 1e-4 else APART_IN_HALF
+        return (
+            shares is not None
+            and not any(isinstance(j, Cannot) for j in judged)
+            and all(generators.same(ends[0], end) for end in ends)
+            and _add_up(zip(*gradients), shares, max(most, self._tf32()))
+        )
+
+    def _tf32(self):
+        card = any(p.is_cuda for p in self.module.parameters())
+        return APART_IN_HALF if card and may_use_tf32() else 0.0
+
+    def _shares(self, outputs, results, groups):
+        """By what gradients of samples apart are multiplied; None where losses do not add up."""
+        shares = [1.0, 1.0]
+        pieces = [self.inputs.flat(self.inputs.pick(rows))[0] for rows in groups[:2]]
+        for at, output in enumerate(outputs):
+            if output.kind == LOSS:
+                values = [tree.flatten(r)[0][at] for r in results]
+                left = self.filter(output.candidates, values, *groups[:2])
+                if not left:
+                    return None
+                shares = [float(s) for s in left[0].shares(pieces)]
+        return shares
+
+    def _with_gradients(self, call, rows, outputs):
+        """The results for some rows, and the gradients of their loss, or of their squares."""
+        parameters = [p for p in self.module.parameters() if p.requires_grad]
+        alone = getattr(self.module, "no_sync", contextlib.nullcontext)
+        args, kwargs = self.inputs.pick(rows)
+        with torch.enable_grad(), alone():
+            result = call(*args, **kwargs)
+            leaves = tree.flatten(result)[0]
+            wanted = [t for t, o in zip(leaves, outputs) if o.kind == LOSS] or [
+                t.double().pow(2).sum()
+                for t, o in zip(leaves, outputs)
+                if o.kind == ROWS and t.is_floating_point()
+            ]
+            wanted = [t for t in wanted if t.requires_grad]
+            if not wanted or any(p._backward_hooks for p in parameters):
+                return _detached(result), []
+            gradients = torch.autograd.grad(sum(wanted), parameters, allow_unused=True)
+        kept = [None if g is None else g.reshape(-1)[:SOME].clone() for g in gradients]
+        return _detached(result), kept
+
     def results(self, first, second):
         state, start = _moving_state(self.module), generators.read(self.module)
+        calls = self.calls(first, second)
         with without_dropout(self.ignored):
-            a = self.run(first)
+            a = self.run(first, calls[0])
             kept = {
                 name: [t.clone() for t in those]
                 for name, those in keepsakes.tensors(self.module).items()
@@ -267,7 +388,7 @@ class _Bench:
             generators.put_back(
                 start
             )  # what is drawn for the whole batch, such as layers to skip, must be the same
-            b = self.run(second)
+            b = self.run(second, calls[1])
             left = keepsakes.left_behind(kept, keepsakes.tensors(self.module))
             generators.put_back(start)
             results = a, b, self.run(first + second)
@@ -430,10 +551,11 @@ class _Bench:
         alone = getattr(
             self.module, "no_sync", contextlib.nullcontext
         )  # other ranks know nothing of this
+        calls = *self.calls(first, second), self.call
         with without_dropout(self.ignored), torch.enable_grad(), alone():
-            for rows in (first, second, first + second):
+            for rows, call in zip((first, second, first + second), calls):
                 generators.put_back(start)
-                loss = tree.flatten(self.run(rows))[0][index]
+                loss = tree.flatten(self.run(rows, call))[0][index]
                 with in_backward():
                     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
                 found.append(
@@ -503,6 +625,21 @@ def _in_eval(bench, module, first, second, before):
         for m, training in flags:
             m.training = training
     return outputs if len(outputs) == len(before) else before
+
+
+def _detached(result):
+    leaves, rebuild = tree.flatten(result)
+    return rebuild([t.detach() if is_tensor(t) else t for t in leaves])
+
+
+def _draws_inside(module):
+    """A compiled program draws inside of itself, and a recurrent layer that works in pieces draws
+    for each of them.
+    """
+    compiled = type(module).__name__ == "OptimizedModule" or (
+        getattr(module, "_compiled_call_impl", None) is not None
+    )
+    return compiled or hasattr(vars(module).get("forward"), "memroom_stands_for")
 
 
 def _precision(device_type, autocast):

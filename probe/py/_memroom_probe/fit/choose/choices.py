@@ -25,6 +25,8 @@ ROUNDING = 1.2
 COARSE = 1.6
 FORWARD = 1 / 3  # share of a step's computation
 A_PIECE = 0.01  # share of a step that each piece costs at the least
+# the same where each piece draws random numbers for the whole batch
+DRAWING = 0.04
 # bytes a second to host memory or back, at the best; what was measured counts where it is slower
 TRAVEL = 8e9
 # share of a work space that must be free besides: it has to lie in one piece
@@ -134,13 +136,14 @@ def all_of(inputs, plan, cost, offload):
             whole=True,
         )
     if plan is not None and (accumulates or cost.recomputable):
-        yield from _pieces(inputs, accumulates, cost, beside, cost.peak_row, cost.saved_row, ())
+        paid, more = _drawing(plan, cost, beside, rows)
+        yield from _pieces(inputs, accumulates, paid, more, cost.peak_row, cost.saved_row, ())
         for parts in cost.grains[:1]:
             saved_row = max(cost.saved_row - _gain(parts), 0)
             peak_row = max(
                 cost.peak_row - _gain(parts) + max(p.saved for p in parts), cost.output_row
             )
-            yield from _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts)
+            yield from _pieces(inputs, accumulates, paid, more, peak_row, saved_row, parts)
     if offload:
         yield from _offloaded(rows, cost, beside)
 
@@ -157,6 +160,14 @@ def with_spaces(candidates, moments, rows):
             wants = max(stays * m.before + inside + m.bytes + SCATTERED * m.space for m in moments)
             choice = dataclasses.replace(choice, needs=max(choice.needs, wants))
         yield choice
+
+
+def _drawing(plan, cost, beside, rows):
+    """(cost, bytes beside) for pieces, each of which may draw for the whole batch."""
+    if plan.draws is None:
+        return cost, beside
+    fixed = max(cost.time_fixed, DRAWING * cost.time_row * rows)
+    return dataclasses.replace(cost, time_fixed=fixed), beside + plan.draws.row * rows
 
 
 def _gain(parts):

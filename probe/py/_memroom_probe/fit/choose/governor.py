@@ -469,6 +469,7 @@ class Governor:
             return False
         self._recurrent[module] = more
         other_masks = recurrent.cut(module, more, twice)
+        self.micro.forget(module)
         self.say(
             "applied",
             "%s: its recurrent layer%s in %d pieces of the batch"

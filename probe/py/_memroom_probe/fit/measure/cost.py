@@ -69,12 +69,10 @@ def cost(module, call, inputs, room, apart=True, away=False, space=lambda rows: 
         gc.collect()  # frames of what ran out hold its tensors, some of them in cycles
         few, many = 1, 2
         first, second = _twice_or_never(module, call, inputs, room)
-    elsewhere = away and _away(
-        module, call, inputs, few, many, room, second, space
-    )  # of few rows: pinned memory is not given back
     larger = _larger(module, call, inputs, many, second, room)
     if larger is not None:
         few, first, many, second = many, second, 2 * many, larger
+    elsewhere = away and _away(module, call, inputs, few, many, room, second, space)
     for rows, seen in ((few, first), (many, second)):
         seen.peak = max(seen.peak - space(rows), seen.least)
     lines = [
@@ -195,7 +193,11 @@ def _away(module, call, inputs, few, many, room, seen, space):
 
     try:
         with put_back(module):
-            line = _line(few, run(few)[0], many, run(many)[0])
+            most = run(many)[0]
+            # What comes last is there once more when it comes back, with its gradient. Few rows
+            # hide that behind gradients of weights.
+            least = (seen.outputs[0] + 2 * seen.late) / many
+            line = _at_least(_line(few, run(few)[0], many, most), least, many, most)
             extra = (
                 run(many)[1] - run(many, contextlib.nullcontext())[1]
             )  # pinned memory has been made by now

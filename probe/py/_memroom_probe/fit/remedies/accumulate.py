@@ -47,10 +47,10 @@ class Scale:
         )
 
 
-def run(call, plan, inputs, pieces, sizes, shares, before_piece, parameters):
+def run(calls, plan, inputs, pieces, sizes, shares, before_piece, parameters):
     if any(is_tensor(leaf) and leaf.requires_grad for leaf in pieces[0][0]):
         raise NotHere("an argument of the model needs a gradient of its own")
-    work = _Pieces(call, plan, pieces, sizes, shares, parameters)
+    work = _Pieces(calls, plan, pieces, sizes, shares, parameters)
     begin, sums, total = _sequence_number(), {}, None
     slots = [o.joined(inputs.rows) for o in plan.outputs]
     for i, rows in enumerate(sizes):
@@ -175,10 +175,10 @@ def _sequence_number():
 class _Pieces:
     """The pieces of one call, to be run now and, if need be, once more during backward."""
 
-    def __init__(self, call, plan, pieces, sizes, shares, parameters):
+    def __init__(self, calls, plan, pieces, sizes, shares, parameters):
         self.parameters = parameters  # that the module has in this call
-        self.call, self.plan, self.pieces, self.sizes, self.shares = (
-            call,
+        self.calls, self.plan, self.pieces, self.sizes, self.shares = (
+            calls,
             plan,
             pieces,
             sizes,
@@ -194,7 +194,7 @@ class _Pieces:
         if self.plan.random and self.generators[piece] is None:
             self.generators[piece] = _generators(leaves)
         args, kwargs = make(leaves)
-        out, rebuild = tree.flatten(self.call(*args, **kwargs))
+        out, rebuild = tree.flatten(self.calls[piece](*args, **kwargs))
         out[self.index] = weighted(out[self.index], self.shares[self.index][piece])
         return out, rebuild
 

@@ -15,6 +15,7 @@ from typing import Optional
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from ..batch import draws
 from ..batch.inputs import is_tensor
 from ..calls import generators, lent, moving, outermost, tree
 from ..memory.room import heap
@@ -137,14 +138,14 @@ def checkpointed(call, args_kwargs, modules=(), parameters=None):
     for i, _ in places:
         leaves[i] = None  # the graph holds them; a second reference would keep them for longer
 
-    parts = outermost.inner()
+    parts, drawing = outermost.inner(), draws.current()
 
     def run(*given):
         filled = list(leaves)
         for i, which in places:
             filled[i] = given[which]
         args, kwargs = rebuild(filled)
-        with outermost.inside(parts):
+        with outermost.inside(parts), draws.again(drawing):
             return call(*args, **kwargs)
 
     watched = moving.Watched(list(modules))

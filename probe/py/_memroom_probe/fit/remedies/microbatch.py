@@ -17,7 +17,7 @@ from typing import Any, Optional, Tuple
 import torch
 
 from ... import oom
-from ..batch import losses, tryout
+from ..batch import draws, losses, tryout
 from ..batch.inputs import Cannot, even, readings
 from ..batch.joined import Joined
 from ..batch.losses import weighted
@@ -114,6 +114,10 @@ class MicroBatch:
                 )  # the exception itself would keep this call's frames, and their tensors
         raise Cannot(last)
 
+    def forget(self, module):
+        """Its calls are not what they were: plans are made anew."""
+        self._plans.pop(module, None)
+
     def _plan_for(self, module, call, inputs):
         """A plan for this way of calling the module: tried out once in each mode, remembered."""
         known = self._plans.setdefault(module, {})
@@ -138,19 +142,23 @@ class MicroBatch:
             functools.partial(generators.put_back, states) if plan.again else None
         )  # before each piece
         parameters = lent.AsCalled([module])
+        calls = [
+            draws.of_piece(call, plan.draws, sum(sizes[:i]), rows, inputs.rows)
+            for i, rows in enumerate(sizes)
+        ]
         if not (plan.accumulates and torch.is_grad_enabled()):
-            return _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin, parameters)
+            return _recompute(calls, plan, inputs, pieces, sizes, shares, keep, begin, parameters)
         if plan.scale.is_needed_first():
-            result = _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin, parameters)
+            result = _recompute(calls, plan, inputs, pieces, sizes, shares, keep, begin, parameters)
             plan.loss_of(result).register_hook(plan.scale.remember)
             return result
         try:
-            return accumulate.run(call, plan, inputs, pieces, sizes, shares, begin, parameters)
+            return accumulate.run(calls, plan, inputs, pieces, sizes, shares, begin, parameters)
         except accumulate.NotHere as reason:
             plan.accumulates = False
             self.say("note", "%s: recomputes: %s" % (name_of(module), reason), id="micro_batch")
         generators.put_back(states)
-        return _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin, parameters)
+        return _recompute(calls, plan, inputs, pieces, sizes, shares, keep, begin, parameters)
 
     def _check_recompute(self, module, call, plan, inputs):
         if torch.is_grad_enabled() and not plan.accumulates and module not in self._recomputable:
@@ -201,8 +209,9 @@ class Plan:
         self.accumulates = sum(o.kind == LOSS for o in findings.outputs) == 1
         # Draws that do not depend on the rows (whether to skip a layer) are repeated for each
         # piece.
-        self.again = findings.same_draws
-        self.equivalence = "expected" if findings.random and not findings.same_draws else "exact"
+        self.draws = findings.draws
+        self.again = findings.same_draws or findings.draws is not None
+        self.equivalence = "expected" if findings.random and not self.again else "exact"
         self.rounding = max([o.rounding for o in findings.outputs], default=0.0)
         self.scale = accumulate.Scale()
 
@@ -233,17 +242,17 @@ class Plan:
         return result
 
 
-def _recompute(call, plan, inputs, pieces, sizes, shares, keep, begin, parameters):
+def _recompute(calls, plan, inputs, pieces, sizes, shares, keep, begin, parameters):
     builder = Results(plan, inputs, shares)
     grad = torch.is_grad_enabled()
     for i, (leaves, rebuild) in enumerate(pieces):
         if begin:
             begin()
         if grad and i < len(pieces) - keep:
-            out = checkpointing.checkpointed(call, rebuild(leaves), (), parameters)
+            out = checkpointing.checkpointed(calls[i], rebuild(leaves), (), parameters)
         else:
             args, kwargs = rebuild(leaves)
-            out = call(*args, **kwargs)
+            out = calls[i](*args, **kwargs)
         builder.add(i, sizes[i], out)
         del out
     return builder.result()

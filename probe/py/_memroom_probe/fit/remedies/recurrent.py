@@ -13,7 +13,6 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from ..calls.again import drops_by_itself
 from .checkpointing import checkpointed
 
 
@@ -32,7 +31,11 @@ def cut(module: torch.nn.Module, count: int, twice: bool = False) -> bool:
         run = _computed_again(layer, original) if twice else original
         stands = _in_pieces(layer, original, run, count)
         vars(layer)["forward"] = stands
-    return any(drops_by_itself(layer) for _, layer in layers(module))
+    return any(_drops(layer) for _, layer in layers(module))
+
+
+def _drops(layer: torch.nn.RNNBase) -> bool:
+    return layer.training and layer.dropout > 0 and layer.num_layers > 1
 
 
 def _computed_again(layer: torch.nn.RNNBase, original: Callable[..., Any]) -> Callable[..., Any]:
