@@ -152,6 +152,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Refused:   j.detail == "refused",
 		remedy.MayTrain:  network && onCard(c) && work == remedy.Undecided && mayTrain(c, h),
 		remedy.Arrays:    has(c, trace.SignData),
+		remedy.Reads:     seen(c, h, trace.SignReads),
 	}
 	return facts
 }

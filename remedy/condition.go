@@ -62,6 +62,7 @@ const (
 	Scores     Fact = "attention is computed"
 	DataSeen   Fact = "data is read or held"
 	Arrays     Fact = "files or arrays are named"
+	Reads      Fact = "a file is read"
 	Tune       Fact = "trials of Ray Tune run"
 	Growing    Fact = "memory grows while it runs"
 	Processes  Fact = "several processes run"

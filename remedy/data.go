@@ -117,6 +117,9 @@ func howWorkers(job Job, after Setup) How {
 	return how
 }
 
+// readsFiles reports whether the data may come from a file, as far as that is known.
+func (job Job) readsFiles() bool { return job.Facts == nil || job.Facts[Reads] }
+
 func howStream(job Job, _ Setup) How {
 	if job.Where == event.WhereGPU || job.Where == event.WhereMPS {
 		if job.Framework == TensorFlow {
@@ -129,6 +132,10 @@ func howStream(job Job, _ Setup) How {
 	}
 	if job.Facts != nil && !job.Facts[Arrays] {
 		return How{Args: "read it in parts, work on one at a time, and let go of each"}
+	}
+	if !job.readsFiles() {
+		return How{Args: "make it in parts, work on one at a time, and let go of each; or a smaller type " +
+			"(float32, uint8), or a sparse matrix where most of it is zero"}
 	}
 	switch job.Framework {
 	case TensorFlow:

@@ -99,6 +99,8 @@ func (r *Remedy) TitleFor(job Job) string {
 		return "use smaller images, or tiles of them"
 	case r.ID == Detach && !job.trains():
 		return "keep numbers or copies without their graph"
+	case r.ID == StreamData && job.onHost() && !job.readsFiles():
+		return "work on parts instead of holding all of it at once"
 	case r.ID == LoadOnce && job.Facts != nil && !job.Facts[Ranks]:
 		return "load the weights in their own precision, without a second copy"
 	case r.ID == SaveSharded && !job.shards():
@@ -128,6 +130,8 @@ func (r *Remedy) WhyFor(job Job) string {
 		return "a tensor that is put in a list stays, with all that it was computed from"
 	case (r.ID == Quantize8Bit || r.ID == Quantize4Bit) && job.trains():
 		return r.Why + "; to train such a model, add adapters (LoRA)"
+	case r.ID == StreamData && job.onHost() && !job.readsFiles():
+		return "only one part is in memory at any moment"
 	case r.ID == LoadOnce && job.Facts != nil && !job.Facts[Ranks]:
 		return "the model is built first and the file read beside it, both in host memory; fp32 is twice " +
 			"the size of the file where that holds half precision"

@@ -1,5 +1,7 @@
 package trace
 
+import "strings"
+
 // sourceLine is a line of a program rather than of its output: people quote the handler they wrote
 // (`except torch.cuda.OutOfMemoryError:`), and tracebacks print the line that raised. What happened
 // stands on a line of its own.
@@ -17,8 +19,34 @@ var sourceLine = later(`^[\s>|+]*(?:\d+[:|]?\s+)?(?:` +
 // ones, and a log of megabytes on one line would be read from its start at every telling word.
 const longestSource = 600
 
+// raisesTitle heads the part of a docstring that lists exceptions; raisesField lists one.
+var (
+	raisesTitle = later(`^\s*(?:Raises|Throws|Exceptions?|Errors)\s*:?\s*$`)
+	raisesField = later(`^\s*(?::raises?|:exception|@throws|@raise)\s`)
+)
+
+// isDocumented reports whether the line describes an exception in documentation: below a title
+// "Raises", with no traceback between.
+func (p *passage) isDocumented() bool {
+	if raisesField.MatchString(p.line()) {
+		return true
+	}
+	for _, line := range p.above(6) {
+		if strings.Contains(line, "Traceback (most recent") {
+			return false
+		}
+		if raisesTitle.MatchString(line) {
+			return true
+		}
+	}
+	return false
+}
+
 // isSource reports whether the telling word of a passage stands in source code.
 func (p *passage) isSource() bool {
+	if p.isDocumented() {
+		return true
+	}
 	return len(p.window.lineAround(p.at)) <= longestSource && (sourceLine.MatchString(p.line()) ||
 		testVerdict.MatchString(p.line()) && !testRaised.MatchString(p.line()))
 }

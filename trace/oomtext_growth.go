@@ -20,6 +20,9 @@ var ownFigure = later(`(?i)\b((?:gpu|cuda|host|cpu|max|peak|process|used|current
 var ownCurrent = later(`(?i)\b(mem(?:ory)?\b[^\n|,=]{0,60}?\b(?:current|used|in use|allocated))\s?[:=]\s?(\d+(?:\.\d+)?)` +
 	`\s?(GiB|GB|G|MiB|MB|M|%)?(?:\b|$)`)
 
+// ownPlain is a figure without the word memory: "allocated 7.9 GiB". Its unit makes it one.
+var ownPlain = later(`(?i)\b(allocated|reserved|alloc|in use)\s?[:=]?\s{0,3}(\d+(?:\.\d+)?)\s?(GiB|GB|MiB|MB)\b`)
+
 // Bounds of a rise that is told as growth: so many figures under one name, the last so many times
 // the first, and nearly none below the one before. The last third must still rise, because every
 // run climbs at its beginning.
@@ -45,6 +48,13 @@ func (p *passage) growth(killed *event.Bytes) string {
 			}
 			units[name] = unit
 			series[name] = append(series[name], value)
+		}
+		if m := ownPlain.FindStringSubmatch(cut(line, 400)); m != nil {
+			name := "plain " + strings.ToLower(m[1])
+			if value, unit, ok := figure(m[2], m[3]); ok {
+				units[name] = unit
+				series[name] = append(series[name], value)
+			}
 		}
 		if m := ownCurrent.FindStringSubmatch(cut(line, 400)); m != nil {
 			name := strings.ToLower(m[1])

@@ -213,6 +213,9 @@ func readBareKill(p *passage) *Crash {
 	if ended := p.endedByHand(); ended != nil {
 		return ended
 	}
+	if p.cancelled() {
+		return nil // the scheduler's own line tells of that end
+	}
 	c := &Crash{Class: Exhausted, Sure: 0.65, Where: event.WhereHost, Framework: "other",
 		What: "killed by SIGKILL without a reason; memory is the usual one"}
 	c.Framework = launcherOf(strings.Join(append(p.above(12), raw), "\n"))
@@ -236,6 +239,20 @@ func launcherOf(text string) string {
 var byHand = later(`(?:^|[$#>;&+] ?|sudo )(?:kill -(?:9|KILL|SIGKILL)\b|pkill\b|killall\b|docker (?:stop|kill|rm -f|compose down)|` +
 	`docker-compose down|scancel \d|timeout (?:-\S+ (?:(?:SIG)?(?:KILL|TERM|INT)|9|\d+[smh] )? ?)*\d+[smh]? \S|kubectl delete)|after docker (?:stop|kill|compose down)|` +
 	`^timeout: sending signal`)
+
+// cancelled reports whether the scheduler says close by that it ended the job itself: it kills what
+// is still there.
+func (p *passage) cancelled() bool {
+	for _, line := range append(p.above(12), p.following(4)...) {
+		if jobCancelled.MatchString(line) {
+			return true
+		}
+	}
+	return false
+}
+
+var jobCancelled = later(`\*\*\* (?:JOB|STEP) [\d.+_\w]+ ON \S+ CANCELLED AT|srun: forcing job termination|` +
+	`=>> PBS: job killed: (?:walltime|ncpus)|TERM_(?:RUNLIMIT|OWNER|ADMIN)`)
 
 // endedByHand recognises a kill that a command nearby accounts for; nil where there is none.
 func (p *passage) endedByHand() *Crash {

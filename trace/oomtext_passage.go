@@ -3,6 +3,7 @@ package trace
 import (
 	"bytes"
 	"html"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -110,10 +111,38 @@ func (p *passage) judgeSurvival(c *Crash) {
 			return
 		}
 	}
+	if p.insidePassedTest() {
+		c.Class, c.What = Survived, "inside of a test that passed"
+		return
+	}
 	near := strings.Join(append(p.following(4), above[:min(2, len(above))]...), " ")
 	if wentOn.MatchString(near) && !gaveUp.MatchString(near) {
 		c.Class, c.What = Survived, "the program says that it went on with less"
 	}
+}
+
+// testLog heads what a test printed while it ran; testPassed ends a test that did what it should.
+var (
+	testLog    = later(`^-+ (?:live log|Captured) \w+|^\s*=== RUN\b|^\S+\.py::\w+`)
+	testPassed = later(`^\s*(?:PASSED|ok)\b|^\S+\.py::\w+\S* PASSED|^\s*--- PASS: |\.\.\. ok$`)
+	testFailed = later(`^\s*FAILED\b|\bFAILED\s|^\s*--- FAIL: |^E\s{2,}|\.\.\. (?:FAIL|ERROR)$`)
+)
+
+// insidePassedTest reports whether a test runner's words stand around the line: what a test prints
+// before it passes was meant to happen.
+func (p *passage) insidePassedTest() bool {
+	if !slices.ContainsFunc(p.above(12), testLog.MatchString) {
+		return false
+	}
+	for _, line := range p.following(12) {
+		if testFailed.MatchString(line) {
+			return false
+		}
+		if testPassed.MatchString(line) {
+			return true
+		}
+	}
+	return false
 }
 
 var (

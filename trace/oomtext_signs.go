@@ -78,6 +78,7 @@ const (
 	SignMaker      = "maker"       // words of a card that NVIDIA did not make
 	SignScores     = "scores"      // attention, or products of all with all
 	SignData       = "data"        // data sets, tables and arrays are read or held
+	SignReads      = "reads"       // a file of data is read
 	SignIndex      = "wrong_index" // an index out of range
 	SignTrees      = "trees"       // boosted trees and tables on the card: XGBoost, LightGBM, RAPIDS
 )
@@ -215,6 +216,9 @@ var signsNear = []sign{
 		`\bq @ k|modeling_|\bllama|\bqwen|\bgpt|\bbert`)},
 	{SignData, later(`(?i)\bcsv\b|\.npy\b|\.npz\b|pandas|numpy|\bnp\.|\barrays?\b|data ?sets?\b|data_?loader|` +
 		`data ?frame|pickle|parquet|\.jsonl?\b|arrow|hdf5|\.h5\b|lmdb|tfrecord|features|preprocess|\bcorpus\b`)},
+	{SignReads, later(`(?i)\bread_(?:csv|table|json|parquet|excel|feather|hdf|pickle|fwf)|\bcsv\b|\.np[yz]\b|\.parquet\b|` +
+		`\.jsonl?\b|\.h5\b|\.pkl\b|\.tsv\b|\bnp\.load|\bnumpy\.load|npyio|loadtxt|genfromtxt|fromfile|pickle|h5py|hdf5|` +
+		`lmdb|tfrecord|load_dataset|imread|\.readlines?\(|\.read\(|arrow|parsers?\.py|data ?sets?\b|data ?loader`)},
 	{SignIndex, wrongIndex},
 	{SignSmallPool, later(`(?:Created (?:TensorFlow )?device[^\n]{0,120} with |freeMemory: ?)` +
 		`(\d{1,3}(?:\.\d+)? ?Mi?B)\b`)},
