@@ -1,6 +1,7 @@
 """Gradient accumulation done wrong."""
 
 import ast
+import re
 
 from . import rules
 from .flow import backward_values, in_order, innermost, scopes
@@ -223,7 +224,7 @@ def _unscaled(file, loop, window):
     for s in _direct(loop.body):
         for value in backward_values(s):
             name = key(value)
-            if not name or _scaled(loop, s, name):
+            if not name or _scaled(loop, s, name) or _divides_by_steps(file):
                 continue
             yield rules.finding(
                 "accumulation-unscaled",
@@ -231,6 +232,22 @@ def _unscaled(file, loop, window):
                 "`%s` is not divided by the number of accumulated micro-batches: gradients are that many times too large"
                 % name,
             )
+
+
+_STEPS = re.compile(r"accum|micro", re.I)
+
+
+def _divides_by_steps(file):
+    """term = criterion(out, y) / self.accumulation_steps, wherever: its author knows of it"""
+    return any(
+        isinstance(n, ast.BinOp)
+        and isinstance(n.op, ast.Div)
+        and _STEPS.search(key(innermost(n.right)) or "")
+        or isinstance(n, ast.AugAssign)
+        and isinstance(n.op, ast.Div)
+        and _STEPS.search(key(n.value) or "")
+        for n in file.nodes
+    )
 
 
 def _reduction(call):

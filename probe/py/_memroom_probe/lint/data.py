@@ -159,7 +159,7 @@ def frames_grown(file):
             x is not s and any(key(g) == name for g in targets(x)) for x in in_order(loop.body)
         ):
             continue
-        if not _over_pieces(file, loop):
+        if not _over_pieces(file, loop) or evidence.rounds_around(file, s) <= evidence.FEW:
             continue
         yield rules.finding(
             "frame-grown-in-loop",
@@ -255,7 +255,23 @@ def samples_read_whole(file):
                     hit[0],
                     "every file is decoded into `%s` before the first batch: the whole dataset "
                     "stays in host memory" % hit[1],
+                    hint=_asked_for(file, hit[0]),
                 )
+
+
+_PRELOADS = re.compile(r"pre_?load|cach|in_?memory|to_?ram|load_?(all|into)|keep", re.I)
+
+
+def _asked_for(file, s) -> bool:
+    """if self.preload: the user chose to hold it all"""
+    place = file.places.get(s)
+    return place is not None and any(
+        _PRELOADS.search(key(n) or "")
+        for i in place.ifs
+        if isinstance(i, ast.If)
+        for n in ast.walk(i.test)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
 
 
 # Names of what a list of files or of classes is called: a line each, and no sample in it.

@@ -20,7 +20,10 @@ def _may_train(file) -> bool:
             "backward" in (method(n) or "")
             or method(n) in ("fit", "Trainer")
             or not (file.callee(n) or "").startswith("torch.optim.")
-            and any(re.search(r"optim", key(a) or "", re.I) for a in n.args)
+            and any(
+                re.search(r"optim", key(a) or "", re.I) and "state_dict" not in (key(a) or "")
+                for a in n.args
+            )
             or any(k.arg and "optim" in k.arg for k in n.keywords)
         )
         for n in file.nodes
@@ -57,6 +60,10 @@ def _runs(file, name: str) -> bool:
     )
 
 
+_LOSSES = re.compile(r"criteri|loss", re.I)
+_RESTORES = re.compile(r"restor|load_|_load$|resume", re.I)
+
+
 def data_parallel(file) -> Iterator[dict]:
     """nn.DataParallel"""
     if not _may_train(file):
@@ -74,12 +81,17 @@ def data_parallel(file) -> Iterator[dict]:
                 continue
             if _only_evaluates(file, s) or name is not None and not _runs(file, name):
                 continue
+            if call.args and _LOSSES.search(key(call.args[0]) or ""):
+                continue  # the loss divided over the cards is the cure
+            if _RESTORES.search(getattr(file.places[s].function, "name", "")):
+                continue  # wrapped so that the names of a checkpoint fit
             yield rules.finding(
                 "data-parallel-first-card",
                 call,
                 "DataParallel gathers the outputs of all cards on the first one, and the loss and "
                 "its gradients are computed there",
             )
+            return  # the heads that are wrapped beside it are the same decision
 
 
 def default_card(file) -> Iterator[dict]:
@@ -191,6 +203,8 @@ def checkpoint_kept(file) -> Iterator[dict]:
             where = _loaded_to(s.value)
             if where is None or not _restores(scope, name) or _dropped(scope, name, s):
                 continue
+            if evidence.ends_there(file, s):
+                continue
             if where == "":
                 yield rules.finding(
                     "checkpoint-without-map-location",
@@ -230,7 +244,7 @@ def checkpoint_of_every_rank(file) -> Iterator[dict]:
             name = key(s.targets[0])
             if (file.callee(s.value) or "") != "torch.load" or not name or "." in name:
                 continue
-            if _file_of_rank(scope, s.value):
+            if _file_of_rank(scope, s.value) or _other_branch_maps(file, s):
                 continue
             if _loaded_to(s.value) == "" and _restores(scope, name):
                 yield rules.finding(
@@ -239,6 +253,18 @@ def checkpoint_of_every_rank(file) -> Iterator[dict]:
                     "torch.load without map_location puts the checkpoint on the card it was saved "
                     "from: every rank holds a copy of `%s` on that one card" % name,
                 )
+
+
+def _other_branch_maps(file, s) -> bool:
+    """if distributed: torch.load(path, map_location=...) else: torch.load(path)"""
+    return any(
+        isinstance(n, ast.Call)
+        and (file.callee(n) or "") == "torch.load"
+        and keyword(n, "map_location") is not None
+        for i in file.places[s].ifs[-1:]
+        if isinstance(i, ast.If)
+        for n in ast.walk(i)
+    )
 
 
 def _file_of_rank(scope: Scope, call: ast.Call) -> bool:
@@ -793,6 +819,11 @@ def _trains(scope: Scope, loop) -> bool:
 def _closes(file, loop) -> bool:
     return any(
         isinstance(n, ast.Call)
-        and method(n) in ("close", "clf", "show", "closeall", "savefig_close")
+        and (
+            method(n) in ("close", "clf", "show", "closeall", "savefig_close")
+            # TensorBoard's writer closes the figure unless it is told not to.
+            or method(n) == "add_figure"
+            and constant(keyword(n, "close")) is not False
+        )
         for n in ast.walk(loop)
     ) or any(isinstance(n, (ast.Return, ast.Yield)) for n in ast.walk(loop))

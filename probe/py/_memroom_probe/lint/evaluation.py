@@ -6,6 +6,7 @@ from typing import Iterator, Optional, Set
 
 from . import rules
 from .calls import called_without_grad
+from .evidence import FEW, rounds_around
 from .flow import Scope, calls_module, in_order, scopes
 from .names import LOOPS, constant, key, method, own, targets, walk_here
 
@@ -136,7 +137,7 @@ def _in_scope(file, scope: Scope) -> Iterator[dict]:
         if s in done or file.places[s].no_grad:
             continue
         if isinstance(s, LOOPS):
-            if scope.has_backward(s) or _feeds_later(scope, s):
+            if scope.has_backward(s) or _feeds_later(scope, s) or _clears_gradients(s):
                 continue
             hit = _forward_with_grad(file, scope, s, evaluated)
             if hit is not None:
@@ -147,6 +148,114 @@ def _in_scope(file, scope: Scope) -> Iterator[dict]:
             if hit is not None and not said:
                 said = True
                 yield hit
+
+
+def _clears_gradients(loop) -> bool:
+    """zero_grad() without a backward in sight: gradients are wanted, a helper takes them."""
+    return any(
+        isinstance(n, ast.Call) and method(n) == "zero_grad"
+        for s in in_order(loop.body)
+        for n in own(s)
+    )
+
+
+def measures(file, s: ast.stmt) -> bool:
+    """A few rounds that somebody wrote down, or input that is made up on the spot: a benchmark, a
+    look at the shapes. The graph of one batch is all it ever holds.
+    """
+    place = file.places.get(s)
+    if place is not None and place.loops:
+        if rounds_around(file, s) <= FEW or _stops_early(file, s):
+            return True
+    given = {
+        key(a)
+        for n in walk_here(s)
+        if isinstance(n, ast.Call)
+        for a in n.args
+        if isinstance(a, ast.Name)
+    }
+    return bool(given) and given <= _made_up(file)
+
+
+def _stops_early(file, s: ast.stmt) -> bool:
+    """for i, batch in enumerate(loader): ...; break, or only `if i < 4:`"""
+    place = file.places[s]
+    if any(isinstance(x, ast.Break) for x in place.loops[-1].body):
+        return True
+    return any(
+        isinstance(i, ast.If)
+        and isinstance(i.test, ast.Compare)
+        and isinstance(i.test.left, ast.Name)
+        and isinstance(i.test.ops[0], (ast.Lt, ast.LtE, ast.Eq))
+        and isinstance(constant(i.test.comparators[0]), int)
+        and 0 <= constant(i.test.comparators[0]) <= FEW
+        and i.test.left.id in _counted(place.loops)
+        and any(x is s for x in in_order(i.body))
+        for i in place.ifs
+    )
+
+
+def _counted(loops) -> Set[str]:
+    """i of for i, batch in enumerate(loader)"""
+    return {
+        n.id
+        for loop in loops
+        if isinstance(loop, ast.For)
+        for n in ast.walk(loop.target)
+        if isinstance(n, ast.Name)
+    }
+
+
+_MAKERS = (
+    "linspace",
+    "arange",
+    "randn",
+    "rand",
+    "zeros",
+    "ones",
+    "randint",
+    "empty",
+    "Tensor",
+    "randn_like",
+)
+_MOVES = ("to", "cuda", "float", "half", "cpu", "unsqueeze")
+
+
+def _made_up(file) -> Set[str]:
+    """Names that hold torch.randn(1, 3, 224, 224).cuda() and the like wherever they are set."""
+    if not hasattr(file, "_made_up"):
+        made, other = set(), set()
+        for n in file.nodes:
+            if isinstance(n, ast.arg):
+                other.add(n.arg)
+            elif isinstance(n, (ast.For, ast.AsyncFor, ast.AugAssign, ast.comprehension)):
+                other |= {key(x) for x in ast.walk(n.target) if isinstance(x, ast.Name)}
+            elif isinstance(n, ast.Assign):
+                own_move = _moved(n.value)
+                for t in targets(n):
+                    if own_move and own_move == key(t):
+                        continue  # x = x.to(device)
+                    (made if _synthetic(n.value) else other).add(key(t))
+        file._made_up = made - other
+    return file._made_up
+
+
+def _moved(value) -> Optional[str]:
+    """x of x.to(device)"""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if value.func.attr in _MOVES:
+            return key(value.func.value)
+    return None
+
+
+def _synthetic(value) -> bool:
+    while isinstance(value, ast.Call) and method(value) in _MOVES:
+        value = value.func.value if isinstance(value.func, ast.Attribute) else None
+    if not isinstance(value, ast.Call) or method(value) not in _MAKERS:
+        return False
+    return not any(
+        isinstance(n, (ast.List, ast.Call)) for a in value.args for n in ast.walk(a)
+    ) and not any(k.arg == "data" for k in value.keywords)
 
 
 def _feeds_later(scope: Scope, loop) -> bool:
@@ -183,8 +292,13 @@ def _forward_with_grad(file, scope: Scope, loop, evaluated) -> Optional[dict]:
                 s,
                 why + ": each batch holds its activations for a backward that never comes",
                 loop=loop.lineno,
+                hint=measures(file, s),
             )
     return None
+
+
+# Networks of metrics, which switch the gradients of their parameters off when they are made.
+_BORN_FROZEN = re.compile(r"^(\w*InceptionV3\w*|LPIPS|PerceptualLoss|FrechetInceptionDistance)$")
 
 
 def _frozen(file) -> Set[str]:
@@ -209,6 +323,11 @@ def _frozen(file) -> Set[str]:
             ):
                 found |= {o for o in owners if o}
         for n in file.nodes:
+            if isinstance(n, ast.Assign) and any(
+                isinstance(c, ast.Call) and _BORN_FROZEN.search(method(c))
+                for c in ast.walk(n.value)
+            ):
+                found |= {k for k in map(key, n.targets) if k}
             if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute):
                 off = n.func.attr == "requires_grad_" and n.args and constant(n.args[0]) is False
                 if off or n.func.attr == "freeze" and not n.args:
@@ -243,6 +362,7 @@ def _single_forward(scope: Scope, s: ast.stmt, evaluated) -> Optional[dict]:
                 s,
                 "`%s` is in eval mode, but its forward pass still builds the graph: all its "
                 "activations are held for a backward that never comes" % name,
+                hint=measures(scope.file, s),
             )
     return None
 

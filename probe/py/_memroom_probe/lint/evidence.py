@@ -194,11 +194,29 @@ def _written_down(file: Any) -> Any:
     """Names that stand for a short literal wherever they are set, and how long that is."""
     if not hasattr(file, "_written_down"):
         short, other = {}, set()
+        # items.append(x) beside items = [], which no loop repeats: an entry of the literal
+        begun = {
+            (file.places[s].function, key(t))
+            for s in file.statements
+            if isinstance(s, ast.Assign) and isinstance(s.value, ast.List)
+            for t in s.targets
+        }
+        once = {
+            s.value
+            for s in file.statements
+            if isinstance(s, ast.Expr)
+            and isinstance(s.value, ast.Call)
+            and isinstance(s.value.func, ast.Attribute)
+            and s.value.func.attr == "append"
+            and not file.places[s].loops
+            and isinstance(s.value.func.value, ast.Name)
+            and (file.places[s].function, s.value.func.value.id) in begun
+        }
         for n in file.nodes:
             if isinstance(n, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)):
                 value = getattr(n, "value", None)
                 entries = getattr(value, "elts", getattr(value, "keys", None))
-                few = isinstance(entries, list) and 0 < len(entries) <= 2 * FEW
+                few = isinstance(entries, list) and len(entries) <= 2 * FEW
                 for t in targets(n):
                     if few and isinstance(n, ast.Assign):
                         short[key(t)] = max(len(entries), short.get(key(t), 0))
@@ -207,8 +225,12 @@ def _written_down(file: Any) -> Any:
             elif isinstance(n, ast.arg):
                 other.add(n.arg)
             elif isinstance(n, ast.Call) and method(n) in ("append", "extend", "add"):
-                other.add(key(n.func.value) if isinstance(n.func, ast.Attribute) else None)
-        file._written_down = {k: n for k, n in short.items() if k not in other}
+                name = key(n.func.value) if isinstance(n.func, ast.Attribute) else None
+                if n in once:
+                    short[name] = short.get(name, 0) + 1
+                else:
+                    other.add(name)
+        file._written_down = {k: n for k, n in short.items() if n and k not in other}
     return file._written_down
 
 
@@ -270,6 +292,21 @@ def under_a_switch(file: Any, s: ast.stmt) -> bool:
         for i in file.places[s].ifs
         if isinstance(i, ast.If)
     )
+
+
+def ends_there(file: Any, s: Any) -> bool:
+    """if test_only: data = torch.load(path); evaluate(); exit()"""
+    for i in file.places[s].ifs:
+        for body in (i.body, i.orelse) if isinstance(i, ast.If) else ():
+            if not any(x is s for b in body for x in ast.walk(b)):
+                continue
+            last = body[-1]
+            if isinstance(last, (ast.Return, ast.Raise)):
+                return True
+            if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+                if method(last.value) in ("exit", "quit", "_exit"):
+                    return True
+    return False
 
 
 # Names of what there is one number or one word of for each sample.

@@ -849,7 +849,19 @@ def state_of_module(file) -> Iterator[dict]:
                         s,
                         "`%s` goes from one call of %s into the next with its graph: backward "
                         "reaches back to the first batch" % (k, function.name),
+                        hint=not _trained_here(file),
                     )
+
+
+def _trained_here(file) -> bool:
+    """Is the module used in this file? The script that trains it may begin its state anew."""
+    return any(
+        isinstance(n, ast.Call)
+        and method(n) in ("backward", "manual_backward", "fit")
+        or isinstance(n, FUNCTIONS)
+        and n.name == "training_step"
+        for n in file.nodes
+    )
 
 
 def _begun_outside(file, container: str, own_statement) -> bool:

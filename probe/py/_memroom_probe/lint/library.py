@@ -86,6 +86,13 @@ KERAS_BUILDS = re.compile(
 )
 
 
+# What models carry beside their layers.
+_NO_MODULE = re.compile(
+    r"tok(enizer)?s?$|vocab|processor$|transforms?$|config|logger|writer|optimizer|scheduler|log$",
+    re.I,
+)
+
+
 class Library:
     def __init__(self, machine: Machine) -> None:
         self.m = machine
@@ -516,7 +523,7 @@ class Library:
         made = m.alias(n, name)
         if n.module:
             made = m.node(None, label=name)
-            made.born, made.module = n.born, n.module
+            made.born, made.module = n.born, n.module and not _NO_MODULE.search(name)
             made.owner, made.training, made.frozen = n, n.training, n.frozen
         elif not n.tensor:
             made.module = is_model_name(name) and n.graph is None and not n.data

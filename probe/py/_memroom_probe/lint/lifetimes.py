@@ -10,8 +10,24 @@ import re
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from . import rules
-from .evaluation import _BATCHES, _ONE_BATCH, _frozen, _grad_off_for_good, uses_card
-from .evidence import SMALL, few_rounds, of_this_round, short_window
+from .evaluation import (
+    _BATCHES,
+    _ONE_BATCH,
+    _frozen,
+    _grad_off_for_good,
+    measures,
+    uses_card,
+)
+from .evidence import (
+    FEW,
+    SMALL,
+    ends_there,
+    few_rounds,
+    of_this_round,
+    rounds_around,
+    short_window,
+)
+from .flow import module_classes
 from .machine import Args, Frame, Machine
 from .names import FUNCTIONS, key, method, targets, walk_here
 from .values import (
@@ -509,6 +525,8 @@ class Judge:
         for loop, first, second, slot, n in self.story.chained:
             if few_rounds(loop.node, self.file) or _is_target(loop, slot.name):
                 continue
+            if _made_anew(loop.node, slot.name):
+                continue
             summed = n.used and _sums_batches(loop)  # one backward behind the loop
             unused = self._unused(n) and _over_batches(loop)
             acted = not loop.backward and self._rolled_out(loop, second, n, slot.label)
@@ -649,9 +667,10 @@ class Judge:
         for where, quiet, rounds, given in self.story.forwards:
             way = tuple(s for _, s, _ in where)
             sites.setdefault(way, []).append((quiet, rounds, given))
+        trained = {way[-1] for way, c in sites.items() if not all(quiet for quiet, _, _ in c)}
         for way, calls in sites.items():
             s = way[-1]
-            if not all(quiet for quiet, _, _ in calls):
+            if not all(quiet for quiet, _, _ in calls) or _of_both_modes(self.file, s):
                 continue
             if any(r.loop.backward for _, rounds, _ in calls for r in rounds[-1:]):
                 continue
@@ -660,12 +679,18 @@ class Judge:
             given = set().union(*[g for _, _, g in calls])
             if any(n.used for n in given) or given & self.m.returned:
                 continue
+            if len(way) > 1 and s in trained and not self.file.places[s].loops:
+                s = way[-2]  # a helper of both phases: no_grad belongs around its call
             yield from self.tell(
                 "eval-without-no-grad",
                 s,
                 "the model is in eval mode, but its forward pass still builds the graph: each "
                 "batch holds its activations for a backward that never comes",
-                hint=of_this_round(self.file, s),
+                hint=of_this_round(self.file, s)
+                or measures(self.file, s)
+                or len(way) == 1
+                and _of_a_module(self.file, s)
+                or not any(rounds for _, rounds, _ in calls),
             )
 
     # what the library saw
@@ -747,9 +772,12 @@ class Judge:
             "keras-model-in-loop",
             at[-1] if at else where[-1][1],
             "every round of the loop builds a Keras model, and the global state keeps all of them",
+            hint=bool(at) and rounds_around(self.file, at[-1]) < FEW,
         )
 
     def _checkpoint(self, s: Any, what: Node) -> Iterator[dict]:
+        if ends_there(self.file, s):
+            return
         if what.label == "card":
             yield from self.tell(
                 "checkpoint-kept",
@@ -801,6 +829,47 @@ def _is_target(loop: Loop, name: str) -> bool:
     goal = getattr(loop.node, "target", None)
     return goal is not None and any(
         isinstance(n, ast.Name) and n.id == name for n in ast.walk(goal)
+    )
+
+
+def _of_a_module(file: Any, s: Any) -> bool:
+    """A method of a model that nothing here calls: its caller may have switched gradients off."""
+    place = file.places.get(s)
+    klass = place.klass if place is not None else None
+    if klass is None:
+        return False
+    return klass.name in module_classes(file) or any(
+        (file.dotted(b) or "").endswith(("Model", "Module", "Net", "Network")) for b in klass.bases
+    )
+
+
+def _of_both_modes(file: Any, s: Any) -> bool:
+    """forward() of a wrapper serves training too: no_grad belongs where it is called."""
+    place = file.places.get(s)
+    return place is not None and getattr(place.function, "name", "") in ("forward", "__call__")
+
+
+def _made_anew(loop: Any, name: str) -> bool:
+    """if a: loss = f() elif b: loss = g(): one of the branches is taken in every round, though no
+    else says so.
+    """
+    for s in getattr(loop, "body", []):
+        branches = []
+        while isinstance(s, ast.If):
+            branches.append(s.body)
+            s = s.orelse[0] if len(s.orelse) == 1 else None
+        if len(branches) > 1 and all(_sets(b, name) for b in branches):
+            return True
+    return False
+
+
+def _sets(body: Any, name: str) -> bool:
+    return any(
+        isinstance(n, ast.Assign)
+        and any(key(t) == name for t in targets(n))
+        and not _reads(n, name)
+        for s in body
+        for n in ast.walk(s)
     )
 
 

@@ -1,0 +1,20 @@
+"""A frame of many files, and one of the four that are written down."""
+
+import glob
+
+import pandas as pd
+
+
+def of_a_folder(folder):
+    table = pd.DataFrame()
+    for path in glob.glob(folder + "/*.csv"):
+        table = pd.concat([table, pd.read_csv(path)])  # expect: frame-grown-in-loop
+    return table
+
+
+def of_splits(folder):
+    table = pd.DataFrame()
+    for split in ("train", "test"):
+        for part_file in ("images.csv", "labels.csv"):
+            table = pd.concat([table, pd.read_csv(folder + split + part_file)])
+    return table
