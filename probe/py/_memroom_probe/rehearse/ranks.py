@@ -60,6 +60,24 @@ def flat_parameters(module):
     module._data_ptr_allocated = lambda tensor: tensor.untyped_storage().nbytes() > 0
 
 
+def shapes_apart(module):
+    """`module` is DTensor's: it works out the forms of whole results on fake tensors of its own,
+    which take no memory on any card.
+    """
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    kind = module.ShardingPropagator
+    work_out = getattr(kind, "_propagate_tensor_meta_non_cached", None)
+    if work_out is None:
+        return
+
+    def apart(self, schema):
+        with _disable_current_modes():
+            return work_out(self, schema)
+
+    kind._propagate_tensor_meta_non_cached = apart
+
+
 def asked(rehearsal):
     """The rank that is played, and of how many."""
     return int(rehearsal.target.get("rank") or 0), int(rehearsal.target.get("ranks") or 1)

@@ -49,6 +49,7 @@ def watch(rehearsal):
     when_imported("torch.utils.tensorboard.writer", lambda m: _tensorboard(m, warn))
     when_imported("torch.distributed.distributed_c10d", lambda m: ranks.install(m, rehearsal))
     when_imported("torch.distributed.fsdp._flat_param", ranks.flat_parameters)
+    when_imported("torch.distributed.tensor._sharding_prop", ranks.shapes_apart)
     objects.watch()
     kernels.watch(rehearsal)
     when_imported(
