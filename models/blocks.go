@@ -247,5 +247,6 @@ func (c *ctx) plainLoss(logits, labels *tape.Tensor) *tape.Tensor {
 func (c *ctx) logits(fn func() *tape.Tensor) *tape.Tensor {
 	var out *tape.Tensor
 	c.As(event.CategoryLoss, func() { out = fn() })
+	c.Given(out)
 	return out
 }

@@ -12,7 +12,7 @@ func roberta(c *Config, r Run) (*Model, error) {
 	if !c.Has("vocab_size") {
 		e.vocab = 50265
 	}
-	e.types = c.Int(1, "type_vocab_size")
+	e.types = c.Int(2, "type_vocab_size")
 	if r.Seq > e.npos-2 {
 		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
 			e.npos-2)
@@ -159,8 +159,8 @@ func distilbert(c *Config, r Run) (*Model, error) {
 			linear(a, "v_lin", e.h, e.h, true), linear(a, "out_lin", e.h, e.h, true)
 		d.norm1 = layerNorm(m, "sa_layer_norm", e.h)
 		ff := m.Child("ffn")
-		d.lin1, d.lmapping = linear(ff, "lin1", e.h, e.inner, true),
-			linear(ff, "lmapping", e.inner, e.h, true)
+		d.lin1, d.lin2 = linear(ff, "lin1", e.h, e.inner, true),
+			linear(ff, "lin2", e.inner, e.h, true)
 		d.norm2 = layerNorm(m, "output_layer_norm", e.h)
 		blocks = append(blocks, d)
 	}
@@ -200,10 +200,10 @@ func (e *encoder) distilSentence(root *tape.Module, drop float64) sentence {
 }
 
 type distilBlock struct {
-	e              *encoder
-	q, k, v, o     lin
-	lin1, lmapping lin
-	norm1, norm2   norm
+	e            *encoder
+	q, k, v, o   lin
+	lin1, lin2   lin
+	norm1, norm2 norm
 }
 
 func (c *ctx) distilBody(ids *tape.Tensor, emb bertEmbeddings, blocks []*distilBlock) *tape.Tensor {
@@ -234,7 +234,7 @@ func (b *distilBlock) run(c *ctx, x, mask *tape.Tensor) *tape.Tensor {
 	var h *tape.Tensor
 	g.Set(&h, b.lin1.run(c.Graph, att))
 	g.Set(&h, c.Activation(b.e.act, h))
-	g.Set(&h, b.lmapping.run(c.Graph, h))
+	g.Set(&h, b.lin2.run(c.Graph, h))
 	g.Set(&h, c.Dropout(h, b.e.drop))
 	f.Set(&ff, g.Leave(h))
 	f.Set(&ff, b.norm2.layer(c.Graph, c.Add(ff, att)))

@@ -6,7 +6,7 @@ import (
 	"memroom/tape"
 )
 
-// t5Spec is T5's shape; Flan-T5 has gated feed-forward layers and an untied head.
+// t5Spec is T5's shape; Flan-T5 has gated feed-forward layers and a result that is not scaled.
 type t5Spec struct {
 	h, dkv, ff, heads, layers, decLayers, vocab, buckets int64
 	act                                                  string
@@ -42,9 +42,11 @@ func t5(c *Config, r Run) (*Model, error) {
 	s := &t5Spec{h: c.Int(512, "d_model"), dkv: c.Int(64, "d_kv"), ff: c.Int(2048, "d_ff"),
 		heads: c.Int(8, "num_heads"), layers: c.Int(6, "num_layers"),
 		vocab: c.Int(32128, "vocab_size"), buckets: c.Int(32, "relative_attention_num_buckets"),
-		drop: c.Float(0.1, "dropout_rate"), tied: c.Bool(true, "tie_word_embeddings")}
+		drop: c.Float(0.1, "dropout_rate")}
 	s.decLayers = c.Int(s.layers, "num_decoder_layers")
-	scaled := c.Bool(s.tied, "scale_decoder_outputs")
+	named := c.Bool(true, "tie_word_embeddings") // T5 1.1's files say no, and its result is not scaled
+	s.tied = named || !r.before(500)             // since 5.0 transformers ties them all the same
+	scaled := c.Bool(named, "scale_decoder_outputs")
 	proj := "relu"
 	if c.Type() == "mt5" {
 		s.ff, s.heads, s.layers, s.vocab, scaled, proj = c.Int(1024, "d_ff"), c.Int(6, "num_heads"),

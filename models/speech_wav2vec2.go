@@ -222,7 +222,7 @@ func (n *speechNet) run(c *ctx, audio *tape.Tensor, outer *tape.Frame) *tape.Ten
 func (n *speechNet) features(c *ctx, audio *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	var h *tape.Tensor
-	f.Set(&h, audio)
+	f.Set(&h, c.WantGrad(audio)) // the feature encoder asks for it, for the sake of checkpointing
 	for i := range n.convs {
 		c.In(fmt.Sprintf("feature_extractor.conv_layers.%d", i), func() {
 			if c.Checkpointing { // they are checkpointed like the blocks of the encoder

@@ -387,6 +387,7 @@ func recordTape(m *models.Model, s *Setup, t *Target, v variant) (g *tape.Graph,
 	o.WideSave = s.olderThan(leanSoftmax)
 	o.Offload, o.HostOptim = s.Offloads("activations"), s.Offloads("optimizer")
 	o.HostParams = s.Offloads("parameters")
+	o.InputGrads = s.LoRARank > 0 && s.Checkpointing
 	o.HostOptim = o.HostOptim || o.HostParams && s.fullyShards()
 	l, err := s.loop(v.order)
 	if err != nil {

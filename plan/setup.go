@@ -473,6 +473,11 @@ func blockNames(m *models.Model) []string {
 // the same.
 const settledBatches = 4
 
+// settledSteps is how many optimizer steps are played. The second has the optimizer's state; in the
+// third and the fourth the cache may still split otherwise than before and reserve a little more, as
+// measured runs did.
+const settledSteps = 4
+
 // loop is the training loop; order picks one of the orders in which samples of different lengths
 // may come.
 func (s *Setup) loop(order int) (loop, error) {
@@ -484,7 +489,7 @@ func (s *Setup) loop(order int) (loop, error) {
 	l := loop{precision: precision, packed: s.LoadIn != "", int8: s.LoadIn == "8bit",
 		optimizer: s.Optimizer, accumulate: int64(min(s.Accumulate,
 			settledBatches)), clip: s.Clip, keepGrads: s.KeepGrads,
-		channelsLast: s.ChannelsLast, steps: 2,
+		channelsLast: s.ChannelsLast, steps: settledSteps,
 		keepLogits: s.EvalKeep, autocast: s.Autocast, inBackward: s.InBackward}
 	var err error
 	if l.aside, err = s.aside(); err != nil {

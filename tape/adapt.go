@@ -68,18 +68,28 @@ func (m *Module) AddLora(a Adapters) int {
 func (m *Module) TrainWhole(names []string) int {
 	n := 0
 	m.visit(func(c *Module) {
-		if !slices.Contains(names, c.name) || c.saved {
-			return
-		}
-		c.saved = true
-		n++
-		kept := c.Child("original_module")
-		for _, p := range c.params {
-			p.Frozen = false
-			kept.Param(p.Name[strings.LastIndex(p.Name, ".")+1:], p.Shape...).Frozen = true
+		if slices.Contains(names, c.name) && !c.saved {
+			n++
+			kept := &Module{}
+			c.visit(func(part *Module) { part.train(kept) })
+			c.children = append(c.children, kept.children...)
 		}
 	})
 	return n
+}
+
+// train unfreezes a module's own parameters; frozen copies of them go below kept.
+func (m *Module) train(kept *Module) {
+	m.saved = true
+	if len(m.params) == 0 {
+		return
+	}
+	original := kept.Child("original_module")
+	original.saved = true
+	for _, p := range m.params {
+		p.Frozen = false
+		original.Param(p.Name[strings.LastIndex(p.Name, ".")+1:], p.Shape...).Frozen = true
+	}
 }
 
 // LinearNames lists the names that linear layers have, each once, in the model's order.
@@ -258,34 +268,50 @@ func (g *Graph) unpacked(w *Param, d DType) *storage {
 	return whole
 }
 
-// loraLinear is base(x) + B(A(x)) * scale, with the input cast to the adapters' type.
+// loraLinear is base(x) + B(A(x)) * scale, with the input cast to the adapters' type. The sum takes
+// the place of the base's result before it is cast back.
 func (g *Graph) loraLinear(x *Tensor, base func() *Tensor, l *Lora) *Tensor {
 	f := g.Enter(x)
 	var y, in *Tensor
 	f.Set(&y, base())
+	d := y.DType
 	f.Set(&in, g.To(x, l.A.DType))
-	f.Set(&in, g.Dropout(in, l.Dropout))
-	return f.Leave(g.To(g.Add(y, g.Scale(g.LinearT(g.LinearT(in, l.A.Tensor, nil), l.B.Tensor,
-		nil))), y.DType))
+	low := g.LinearT(g.LinearT(g.Dropout(in, l.Dropout), l.A.Tensor, nil), l.B.Tensor, nil)
+	f.Set(&y, g.Add(y, g.Scale(low)))
+	return f.Leave(g.To(y, d))
 }
 
 // doraLinear is base(x) turned into the adapted direction and given the trained length. The weight
-// is widened, and the adapters are multiplied out, to find the present length of each row.
-func (g *Graph) doraLinear(x *Tensor, base func() *Tensor, w *Param) *Tensor {
+// is widened, and the adapters are multiplied out, to find the present length of each row. turned
+// says that the weight is stored [in, out].
+func (g *Graph) doraLinear(x *Tensor, base func() *Tensor, w *Param, bias *Tensor,
+	turned bool) *Tensor {
 	l := w.Lora
 	f := g.Enter(x)
-	var y, in, eye, turned, wide, norm, scale, low, straight, bent *Tensor
+	var y, in, straight, bent *Tensor
 	f.Set(&y, base())
-	straight = y
+	d := y.DType
 	f.Set(&in, g.To(x, l.A.DType))
-	if l.Dropout > 0 {
+	if l.Dropout > 0 && g.Training {
 		f.Set(&in, g.Dropout(in, l.Dropout))
-		straight = nil
+	} else {
+		straight = y
 	}
+	f.Set(&bent, g.bend(in, straight, w, bias, turned))
+	f.Set(&y, g.Add(y, bent))
+	f.Set(&bent, nil)
+	return f.Leave(g.To(y, d))
+}
+
+// bend is what DoRA adds to the base's result, which is computed again from the widened weight where
+// the adapters' input was dropped out (straight is nil).
+func (g *Graph) bend(in, straight *Tensor, w *Param, bias *Tensor, turned bool) *Tensor {
+	l := w.Lora
 	h := g.Enter()
+	var eye, turnedA, wide, norm, scale, low *Tensor
 	k := in.Dim(-1)
 	h.Set(&eye, g.Fresh("eye", in.DType, k, k))
-	h.Set(&turned, g.LinearT(g.LinearT(eye, l.A.Tensor, nil), l.B.Tensor, nil))
+	h.Set(&turnedA, g.LinearT(g.LinearT(eye, l.A.Tensor, nil), l.B.Tensor, nil))
 	if w.Bits > 0 {
 		h.Set(&wide, g.To(g.Fresh("dequantize", BF16, w.Shape...), in.DType))
 	} else {
@@ -300,12 +326,16 @@ func (g *Graph) doraLinear(x *Tensor, base func() *Tensor, w *Param) *Tensor {
 	})
 	h.Set(&scale, g.View(g.Div(l.Magnitude.Tensor, norm), 1, -1))
 	h.Set(&low, g.LinearT(g.LinearT(in, l.A.Tensor, nil), l.B.Tensor, nil))
-	if straight == nil {
+	switch {
+	case straight != nil && bias != nil:
+		h.Set(&straight, g.Sub(straight, bias))
+	case straight == nil && turned:
+		h.Set(&straight, g.LinearT(in, g.Transpose(wide, 0, 1), nil))
+	case straight == nil:
 		h.Set(&straight, g.LinearT(in, wide, nil))
 	}
 	first := g.Mul(g.AddScalar(scale), straight)
-	f.Set(&bent, h.Leave(g.Add(first, g.Scale(g.Mul(scale, low)))))
-	return f.Leave(g.To(g.Add(y, bent), y.DType))
+	return h.Leave(g.Add(first, g.Scale(g.Mul(scale, low))))
 }
 
 // packedLora is loraLinear beside a packed weight, where PEFT copies the result of a 4-bit base and

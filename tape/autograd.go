@@ -103,6 +103,9 @@ func (g *Graph) prepare(op string, inputs ...*Tensor) *Node {
 		to.refs++
 		n.inputs[i] = edge{to, t.out}
 	}
+	if g.redo != nil {
+		g.redo.last = n
+	}
 	return n
 }
 
@@ -290,6 +293,7 @@ func (g *Graph) Backward(loss *Tensor) {
 	if loss.node == nil {
 		return
 	}
+	g.forgetWanted()
 	g.inEngine = true
 	// the gradient of the loss, made by the caller: it outlives the pass
 	root := g.New(loss.Shape, loss.DType)

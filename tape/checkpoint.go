@@ -16,6 +16,7 @@ type checkpoint struct {
 	// every tensor of the recompute: temporaries that the early stop cut off are released at its
 	// end
 	made []*Tensor
+	last *Node // of the recompute: the early stop may leave it without a result
 }
 
 // stopRecompute ends a recompute: everything that is needed has been made.
@@ -114,5 +115,10 @@ func (c *checkpoint) recompute() {
 	g.frames = g.frames[:depth]
 	g.endCasts()
 	g.casts = outer
+	if n := c.last; n != nil && n.refs == 0 && n.inputs != nil { // nothing holds it: let its inputs go
+		n.refs = 1
+		n.unref()
+	}
+	c.last = nil
 	g.module, g.op, g.cat = module, op, cat
 }

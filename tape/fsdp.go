@@ -653,10 +653,22 @@ func (g *Graph) Whole(fn func() *Tensor) *Tensor {
 	f.root.before()
 	out := fn()
 	f.root.after(true)
+	for _, t := range g.given {
+		t.drop()
+	}
+	g.given = nil
 	if out.node != nil {
 		out.node.before = f.root.beforeBackward
 	}
 	return out
+}
+
+// Given notes a part of the model's result beside its loss, such as the logits: it lives until the
+// caller has the result, which is after FSDP has let the gathered weights go.
+func (g *Graph) Given(t *Tensor) {
+	if g.fsdp != nil {
+		g.given = append(g.given, t.hold())
+	}
 }
 
 func roundUp(n, to int64) int64 { return divUp(n, to) * to }

@@ -22,6 +22,9 @@ type Options struct {
 	HostOptim bool  // so does the optimizer's state
 	// and, under ZeRO-3 and FSDP, every weight that is not in use
 	HostParams bool
+	// what the input's embedding gives wants a gradient (enable_input_require_grads), as adapters
+	// under checkpointing are trained
+	InputGrads bool
 	// factor on convolution and RNN workspaces, whose exact size is not known; 0 is 1
 	ConvScale float64
 
@@ -61,11 +64,14 @@ type Graph struct {
 
 	AdaptersOff bool // layers run as if they had no adapters
 
-	fsdp  *fsdp
-	ddp   *ddp
-	eager *Optimizer // steps each parameter as its gradient comes
-	zero  *zero
-	Watch func(block string) // called as each block runs; may be nil
+	passes int       // backward passes so far
+	wanted []wanted  // inputs with gradients, see WantGrad
+	given  []*Tensor // parts of the model's result, see Given
+	fsdp   *fsdp
+	ddp    *ddp
+	eager  *Optimizer // steps each parameter as its gradient comes
+	zero   *zero
+	Watch  func(block string) // called as each block runs; may be nil
 
 	inBlock      string // the block that ran last
 	UsesDNN      bool   // a cuDNN kernel ran: its library is loaded

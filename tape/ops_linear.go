@@ -100,7 +100,7 @@ func (g *Graph) Linear(x *Tensor, w, bias *Param) *Tensor {
 	case w.Lora == nil || g.AdaptersOff:
 		return base()
 	case w.Lora.Magnitude != nil:
-		return g.doraLinear(x, base, w)
+		return g.doraLinear(x, base, w, tensorOf(bias), false)
 	case w.Bits > 0:
 		return g.packedLora(x, base, w.Lora, w.Bits)
 	}
@@ -151,10 +151,13 @@ func (g *Graph) Conv1D(x *Tensor, w, bias *Param) *Tensor {
 		flat := g.View(x, -1, x.Dim(-1))
 		return g.View(g.Addmm(bias.Tensor, flat, w.Tensor), shape...)
 	}
-	if w.Lora != nil && !g.AdaptersOff {
-		return g.loraLinear(x, base, w.Lora)
+	switch {
+	case w.Lora == nil || g.AdaptersOff:
+		return base()
+	case w.Lora.Magnitude != nil:
+		return g.doraLinear(x, base, w, bias.Tensor, true)
 	}
-	return base()
+	return g.loraLinear(x, base, w.Lora)
 }
 
 // Bmm is the batched product of two stacks of matrices.

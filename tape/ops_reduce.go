@@ -2,6 +2,7 @@ package tape
 
 import (
 	"slices"
+	"strings"
 
 	"memroom/event"
 )
@@ -159,7 +160,7 @@ func (g *Graph) LayerNorm(x *Tensor, weight, bias *Param) *Tensor {
 
 // LayerNormT is layer_norm with a weight and a bias that need not be parameters.
 func (g *Graph) LayerNormT(x, w, b *Tensor) *Tensor {
-	defer release(g.full(&x))
+	defer release(g.full(&x, &w, &b))
 	g.op = "layer_norm"
 	n := g.prepare("layer_norm", x, w, b)
 	n.save(x, w, b)
@@ -311,7 +312,21 @@ func (g *Graph) EmbeddingCut(ids *Tensor, table *Param, parts int64) *Tensor {
 		}
 	}
 	eat(ids)
+	if g.InputGrads && table.words() {
+		return g.WantGrad(out)
+	}
 	return out
+}
+
+// words says whether a table is the one of a model's input tokens, by its name: others hold
+// positions, types or biases.
+func (p *Param) words() bool {
+	for _, other := range []string{"pos", "wpe", "type", "bias"} {
+		if strings.Contains(p.Name, other) {
+			return false
+		}
+	}
+	return true
 }
 
 // rowsOf is the first rows of a matrix that nobody else holds, as a view.

@@ -26,6 +26,7 @@ type optimKind struct {
 	temps    int  // lists of temporaries alive together in a foreach step
 	step     bool // a step counter on the device, 4 bytes per parameter
 	loop     bool // one parameter at a time: temps live one by one
+	adam     bool // in such a loop: a root, its quotient, which lives until the next one is there
 	clone    bool // state is a clone of the gradient, made while stepping (SGD's momentum)
 	early    bool // state is made with the optimizer, before the first step (Adagrad)
 	factored bool
@@ -43,8 +44,8 @@ var optimKinds = map[string]optimKind{
 	"adam_wd":          {states: 2, passing: 1, temps: 1},
 	"adamw_fused":      {states: 2, step: true},
 	"adam_fused":       {states: 2, step: true},
-	"adamw_loop":       {states: 2, temps: 1, loop: true},
-	"adam_loop":        {states: 2, temps: 1, loop: true},
+	"adamw_loop":       {states: 2, loop: true, adam: true},
+	"adam_loop":        {states: 2, loop: true, adam: true},
 	"adam_amsgrad":     {states: 3, temps: 1},
 	"nadam":            {states: 2, temps: 1},
 	"radam":            {states: 2, temps: 1},
@@ -165,6 +166,8 @@ func (o *Optimizer) Step() {
 		o.stepMuon(with)
 	case k.lowRank > 0:
 		o.stepLowRank(with, k.lowRank)
+	case k.adam:
+		o.loopAdam(with)
 	case k.loop:
 		for _, p := range with {
 			g.module = p.Name
@@ -177,6 +180,21 @@ func (o *Optimizer) Step() {
 	}
 	o.state = true
 	g.module, g.op = "", ""
+}
+
+// loopAdam is Adam's step one parameter at a time. The variable that holds a parameter's denominator
+// lets it go when it takes the next one's.
+func (o *Optimizer) loopAdam(with []*Param) {
+	var last *storage
+	for _, p := range with {
+		o.g.module = p.Name
+		root := o.g.alloc(o.bytes(p), event.CategoryTemporary)
+		next := o.g.alloc(o.bytes(p), event.CategoryTemporary)
+		o.g.unrefStorage(root)
+		o.g.unrefStorage(last)
+		last = next
+	}
+	o.g.unrefStorage(last)
 }
 
 // InBackward makes the optimizer step each parameter as soon as its gradient is there, which goes

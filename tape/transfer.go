@@ -71,3 +71,35 @@ func (p *Param) SendBack() {
 	p.Grad.drop()
 	p.Grad = nil
 }
+
+// WantGrad is x as a leaf whose gradient is kept, as requires_grad_(True) makes it of an input. Both
+// live as long as the graph that leads there: a loop's variable for the loss holds it until the next
+// loss is there.
+func (g *Graph) WantGrad(x *Tensor) *Tensor {
+	if g.noGrad > 0 || x.needs {
+		return x
+	}
+	v := g.alias(x, x.Shape, x.stride)
+	v.leaf, v.needs = true, true
+	v.param = &Param{Tensor: v, Name: "input", received: true}
+	g.wanted = append(g.wanted, wanted{v.hold(), g.passes})
+	eat(x)
+	return v
+}
+
+// wanted is an input with a gradient, and how many backward passes there were when it was made.
+type wanted struct {
+	t      *Tensor
+	passes int
+}
+
+// forgetWanted drops the inputs of earlier graphs, with their gradients.
+func (g *Graph) forgetWanted() {
+	for len(g.wanted) > 0 && g.wanted[0].passes < g.passes {
+		old := g.wanted[0].t
+		old.param.SendBack()
+		old.drop()
+		g.wanted = g.wanted[1:]
+	}
+	g.passes++
+}
