@@ -473,9 +473,9 @@ func blockNames(m *models.Model) []string {
 // the same.
 const settledBatches = 4
 
-// settledSteps is how many optimizer steps are played. The second has the optimizer's state; in the
-// third and the fourth the cache may still split otherwise than before and reserve a little more, as
-// measured runs did.
+// settledSteps is how many optimizer steps are played. The second has the optimizer's state; in
+// the third and the fourth the cache may still split otherwise than before and reserve a little
+// more, as measured runs did.
 const settledSteps = 4
 
 // loop is the training loop; order picks one of the orders in which samples of different lengths

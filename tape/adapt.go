@@ -303,8 +303,8 @@ func (g *Graph) doraLinear(x *Tensor, base func() *Tensor, w *Param, bias *Tenso
 	return f.Leave(g.To(y, d))
 }
 
-// bend is what DoRA adds to the base's result, which is computed again from the widened weight where
-// the adapters' input was dropped out (straight is nil).
+// bend is what DoRA adds to the base's result, which is computed again from the widened weight
+// where the adapters' input was dropped out (straight is nil).
 func (g *Graph) bend(in, straight *Tensor, w *Param, bias *Tensor, turned bool) *Tensor {
 	l := w.Lora
 	h := g.Enter()

@@ -182,8 +182,8 @@ func (o *Optimizer) Step() {
 	g.module, g.op = "", ""
 }
 
-// loopAdam is Adam's step one parameter at a time. The variable that holds a parameter's denominator
-// lets it go when it takes the next one's.
+// loopAdam is Adam's step one parameter at a time. The variable that holds a parameter's
+// denominator lets it go when it takes the next one's.
 func (o *Optimizer) loopAdam(with []*Param) {
 	var last *storage
 	for _, p := range with {

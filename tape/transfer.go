@@ -72,9 +72,9 @@ func (p *Param) SendBack() {
 	p.Grad = nil
 }
 
-// WantGrad is x as a leaf whose gradient is kept, as requires_grad_(True) makes it of an input. Both
-// live as long as the graph that leads there: a loop's variable for the loss holds it until the next
-// loss is there.
+// WantGrad is x as a leaf whose gradient is kept, as requires_grad_(True) makes it of an input.
+// Both live as long as the graph that leads there: a loop's variable for the loss holds it until
+// the next loss is there.
 func (g *Graph) WantGrad(x *Tensor) *Tensor {
 	if g.noGrad > 0 || x.needs {
 		return x
