@@ -198,7 +198,8 @@ func telling(findings []event.Finding) []event.Finding {
 var causeOf = map[string]Cause{"leak": CauseLeak, "fragmentation": CauseFragmentation,
 	"neighbour": CauseNeighbour, "worker_growth": CauseHostData, "shm": CauseShm,
 	"forecast": CauseLeak, "evaluation": CauseBatch, "models": CauseLeak,
-	"feeding": CauseHostData, "checkpoint": CauseModel, "trials": CauseUnknown}
+	"feeding": CauseHostData, "checkpoint": CauseModel, "trials": CauseUnknown,
+	"actor": CauseLeak, "object_store": CauseShm}
 
 // explainsWall tells whether a cause can fill this kind of memory.
 func explainsWall(cause Cause, where event.Where) bool {
@@ -233,6 +234,9 @@ func (x *Explanation) heed(findings []event.Finding, saving Saving) {
 		x.Cause, x.Detail, x.Confidence = cause, f.Detail, f.Confidence
 		if f.Kind == "trials" {
 			x.job.Trainer, x.job.Fits = remedy.RayTune, fitting(f.Title)
+		}
+		if f.Kind == "actor" || f.Kind == "object_store" {
+			x.job.Trainer = remedy.RayTune
 		}
 		x.found = nil
 		if f.Detail != "" { // what saw the situation knows what helps in it

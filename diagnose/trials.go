@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"memroom/event"
 )
@@ -13,6 +14,8 @@ type trialWatch struct {
 	last    []event.RaySample
 	kills   int64
 	said    map[string]bool
+	actors  map[string][]event.Bytes // of each actor, its largest process at the last readings
+	since   map[string]int64         // when those begin, ms
 }
 
 const (
@@ -31,6 +34,7 @@ func (w *Watch) trials(s event.Sample) []event.Finding {
 	for _, g := range s.Ray {
 		t.largest[g.Name] = max(t.largest[g.Name], g.Largest)
 	}
+	found := append(t.growing(s), t.store(s)...)
 	killed := s.Cgroup != nil && s.Cgroup.OOMKill > t.kills
 	if s.Cgroup != nil {
 		t.kills = s.Cgroup.OOMKill
@@ -44,16 +48,78 @@ func (w *Watch) trials(s event.Sample) []event.Finding {
 	}
 	wall, used := w.hostWall(s), s.Unreclaimable()
 	if wall == 0 || !killed && float64(used) < trialsFull*float64(wall) {
-		return nil
+		return found
 	}
 	for _, g := range groups {
 		ours := float64(g.Sum) >= trialsShare*float64(used) || killed
 		if g.Count >= 2 && ours && !t.said[g.Name] {
 			t.said[g.Name] = true
-			return []event.Finding{t.tooMany(g, wall, used, killed)}
+			return append(found, t.tooMany(g, wall, used, killed))
 		}
 	}
-	return nil
+	return found
+}
+
+const (
+	// readings of an actor, one a second, before a rise is judged: by then most have built their
+	// model and read their data
+	actorReadings = 30
+	storeFull     = 0.8 // of the store, from which Ray writes objects to disk
+)
+
+// growing sees an actor whose memory rises through all readings of the last half minute or more.
+func (t *trialWatch) growing(s event.Sample) []event.Finding {
+	if t.actors == nil {
+		t.actors, t.since = map[string][]event.Bytes{}, map[string]int64{}
+	}
+	var found []event.Finding
+	for _, g := range s.Ray {
+		key := "actor " + g.Name
+		if !g.Actor || t.said[key] {
+			continue
+		}
+		if len(t.actors[g.Name]) == 0 {
+			t.since[g.Name] = s.AtMS
+		}
+		held := append(t.actors[g.Name], g.Largest)
+		t.actors[g.Name] = held
+		if len(held) < actorReadings {
+			continue
+		}
+		took := time.Duration(s.AtMS-t.since[g.Name]) * time.Millisecond
+		if grown, rises := risesThrough(held); rises {
+			t.said[key] = true
+			found = append(found, actorGrows(g, grown, took))
+		} else if len(held) >= 2*actorReadings {
+			delete(t.actors, g.Name) // what it did at first says nothing of later
+		}
+	}
+	return found
+}
+
+func actorGrows(g event.RaySample, grown event.Bytes, took time.Duration) event.Finding {
+	return event.Finding{Kind: "actor", Detail: "kept", Severity: event.SeverityWarning, Bytes: grown,
+		Confidence: 0.8,
+		Title: fmt.Sprintf("the Ray actor %s grows: by %s in %s, to %s, and still rises", g.Name,
+			grown, inWords(took), g.Largest),
+		Evidence: []string{"what a method adds to self stays as long as the actor lives",
+			"an actor that is still reading its data looks the same"},
+		Remedies: []string{"keep_less"}}
+}
+
+// store sees that Ray's object store was filled.
+func (t *trialWatch) store(s event.Sample) []event.Finding {
+	r := s.RayStore
+	if r == nil || t.said["store"] || float64(r.Filled) < storeFull*float64(r.Capacity) {
+		return nil
+	}
+	t.said["store"] = true
+	return []event.Finding{{Kind: "object_store", Detail: "object_store",
+		Severity: event.SeverityWarning, Bytes: r.Filled, Confidence: 0.85,
+		Title: fmt.Sprintf("Ray's object store was filled to %s of %s: an object stays while a "+
+			"reference to it lives; what no longer fits is written to disk", r.Filled, r.Capacity),
+		Evidence: []string{"`ray memory` lists the references and the lines that made them"},
+		Remedies: []string{"object_store"}}}
 }
 
 func (t *trialWatch) tooMany(g event.RaySample, wall, used event.Bytes,

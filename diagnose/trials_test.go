@@ -40,3 +40,45 @@ func TestTooManyTrials(t *testing.T) {
 		}
 	}
 }
+
+// TestActorsThatGrow: an actor that rises all the time is named once; one that loads and is level
+// then, one that is level, and tasks are not. The store is named when it was filled.
+func TestActorsThatGrow(t *testing.T) {
+	for name, c := range map[string]struct {
+		at    func(second int) event.Sample
+		kinds string
+	}{
+		"grows":   {actorAt(true, func(n int) int { return 200 + 4*n }), "actor"},
+		"loads":   {actorAt(true, func(n int) int { return 200 + 40*min(n, 12) }), ""},
+		"level":   {actorAt(true, func(n int) int { return 200 + n%3 }), ""},
+		"a task":  {actorAt(false, func(n int) int { return 200 + 4*n }), ""},
+		"a store": {storeAt(100), "object_store"},
+		"room":    {storeAt(2), ""},
+	} {
+		w := NewWatch(DefaultThresholds(), 0)
+		kinds := ""
+		for second := range 90 {
+			for _, f := range w.trials(c.at(second)) {
+				kinds += f.Kind
+			}
+		}
+		if kinds != c.kinds {
+			t.Errorf("%s: found %q, want %q", name, kinds, c.kinds)
+		}
+	}
+}
+
+func actorAt(actor bool, mib func(second int) int) func(int) event.Sample {
+	return func(second int) event.Sample {
+		held := event.Bytes(mib(second)) * event.MiB
+		return event.Sample{AtMS: int64(second) * 1000, Ray: []event.RaySample{{Name: "Buffer",
+			Count: 1, Actor: actor, Largest: held, Sum: held}}}
+	}
+}
+
+func storeAt(perSecond event.Bytes) func(int) event.Sample {
+	return func(second int) event.Sample {
+		return event.Sample{AtMS: int64(second) * 1000, RayStore: &event.RayStore{
+			Capacity: event.GiB, Filled: event.Bytes(second) * perSecond * event.MiB}}
+	}
+}

@@ -22,7 +22,9 @@ type Sample struct {
 	Machine *MachineSample `json:"machine,omitempty"`
 	Devices []DeviceSample `json:"gpus,omitempty"`
 	Ray     []RaySample    `json:"ray,omitempty"` // its workers, by what they work on
-	Workers *WorkersSample `json:"workers,omitempty"`
+	// Ray's store of objects, where one runs
+	RayStore *RayStore      `json:"ray_store,omitempty"`
+	Workers  *WorkersSample `json:"workers,omitempty"`
 }
 
 // WorkersSample is what the processes hold that other processes of the run started and that started
@@ -39,8 +41,15 @@ type WorkersSample struct {
 type RaySample struct {
 	Name    string `json:"name"`
 	Count   int    `json:"n"`
-	Largest Bytes  `json:"largest"` // anonymous bytes of the largest
+	Actor   bool   `json:"actor,omitempty"` // its processes live on between calls
+	Largest Bytes  `json:"largest"`         // anonymous bytes of the largest
 	Sum     Bytes  `json:"sum"`
+}
+
+// RayStore is the shared memory in which Ray keeps objects.
+type RayStore struct {
+	Capacity Bytes `json:"capacity"`
+	Filled   Bytes `json:"filled"` // pages that were written so far: the store gives none back
 }
 
 // Unreclaimable is the host memory of the tree that the kernel cannot drop: what an OOM killer

@@ -534,7 +534,7 @@ func (e End) help(f event.Finding) string {
 	for _, id := range f.Remedies {
 		r, ok := remedy.Find(remedy.ID(id))
 		job := remedy.Job{Framework: e.Job.Framework, Trainer: e.Job.Trainer}
-		if f.Kind == "trials" {
+		if f.Kind == "trials" || f.Kind == "actor" || f.Kind == "object_store" {
 			job.Trainer = remedy.RayTune
 		}
 		if ok && r.Applies(job) == "" {

@@ -438,6 +438,62 @@ ray.shutdown()
 print("done")
 `
 
+// raysKeep lets an actor keep all or the last of what it gets, and puts objects into the store,
+// whose references are kept or not.
+const raysKeep = `
+import collections, sys, time, numpy, ray, record
+how = sys.argv[1]
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=200 << 20)
+
+@ray.remote(num_cpus=1)
+class Buffer:
+    def __init__(self, most): self.items = collections.deque(maxlen=most)
+    def add(self, item): self.items.append(item.copy()); return len(self.items)
+
+buffer, references = Buffer.remote(None if how == "actor" else 20), []
+for step in range(400):
+    if how == "store":
+        references.append(ray.put(numpy.ones(1 << 18)))
+    else:
+        ray.get(buffer.add.remote(numpy.ones(1 << 17)))
+    time.sleep(0.15)
+    if how != "bounded" and step % 10 == 9 and record.says() or how == "bounded" and step > 250: break
+ray.shutdown()
+print("done")
+`
+
+// TestRayKeeps: an actor that keeps all that it gets and a store whose references are kept are
+// named; an actor with an end, whose arguments pass through the store, is not.
+func TestRayKeeps(t *testing.T) {
+	python := testenv.Python(t, "ray", "numpy")
+	for how, c := range map[string]liveCase{
+		"actor": {kind: "actor", says: []string{"the Ray actor Buffer grows: by "},
+			remedies: []string{"keep_less"}},
+		"store": {kind: "object_store", says: []string{"Ray's object store was filled to ",
+			" of 200MiB"}, remedies: []string{"object_store"}},
+		"bounded": {},
+	} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorkshop(t, ourselves)
+			c := c
+			found := c.watched(w, python, w.file("keeps.py", raysKeep), how)
+			if how == "store" && w.state(w.folder()).Cgroup == "" {
+				testenv.Needs(t, "a cgroup", "the store's pages are counted in one only")
+			}
+			if how == "bounded" {
+				summary, err := w.folder().Summary()
+				if err != nil {
+					t.Fatal(err)
+				}
+				found = slices.DeleteFunc(summary.Findings, func(f event.Finding) bool {
+					return f.Kind != "actor" && f.Kind != "object_store" && f.Kind != "trials"
+				})
+			}
+			c.check(t, found)
+		})
+	}
+}
+
 // TestRayWorkersThatDoNotFit: actors that together fill memory are named with their size and with
 // how many fit; one that fits is only in the record.
 func TestRayWorkersThatDoNotFit(t *testing.T) {
