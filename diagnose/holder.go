@@ -20,6 +20,7 @@ type Holder struct {
 	Nodes int64       // of graphs
 	// modules and models that came, their parts among them
 	Models int64
+	Fills  bool // it has an end that it has not reached, such as deque(maxlen=50)
 }
 
 // String names the holder as a finding does: `history` (list of 120, train.py:10).
@@ -80,10 +81,32 @@ func (w *Watch) Holders(pid int, held []Holder) []event.Finding {
 	for at, p := range w.processes {
 		if at.pid == pid && len(held) > 0 && len(p.holders) == 0 && p.asked {
 			p.holders = held
+			if p.leak != nil && p.onlyFills(p.last) {
+				found = append(found, p.onlyFilled(held[0], at.device))
+				continue
+			}
 			found = append(found, p.again(at.device)...)
 		}
 	}
 	return found
+}
+
+// onlyFills says that what grows is a cache with an end that it has not reached. It is looked at
+// again when twice as many steps have passed: what grows then is something else.
+func (p *process) onlyFills(row event.Step) bool {
+	if held := p.holding(row.Device); len(held) > 0 && held[0].Fills {
+		p.holders, p.asked, p.looked, p.quiet = nil, false, 0, 2*row.Step
+	}
+	return p.quiet > 0 && row.Step < p.quiet+3*lookSteps
+}
+
+// onlyFilled takes a leak back that was said before it was known who holds the memory.
+func (p *process) onlyFilled(h Holder, device int) event.Finding {
+	f := p.leakFinding(*p.leak, device)
+	f.Severity, f.Remedies, f.Confidence, f.Evidence = event.SeverityInfo, nil, 0.5, nil
+	f.Title = fmt.Sprintf("no leak in %s: %s has an end and fills", p.name(device), h)
+	p.leak = nil
+	return f
 }
 
 // holding are the holders of what grows on a device: those that hold some of it, or its graphs.

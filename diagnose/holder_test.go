@@ -3,6 +3,8 @@ package diagnose
 import (
 	"slices"
 	"testing"
+
+	"memroom/event"
 )
 
 // TestCuresOfWhatIsHeld: detaching frees graphs, and nothing of a tensor without one.
@@ -28,6 +30,39 @@ func TestCuresOfWhatIsHeld(t *testing.T) {
 		}
 		if slices.Contains(cures, "no_grad") {
 			t.Errorf("%s: a loop that trains is told to go without graphs: %v", name, cures)
+		}
+	}
+}
+
+// TestCachesThatFill: a rise that a cache with an end holds is no leak; where the rise outlasts it,
+// it is one.
+func TestCachesThatFill(t *testing.T) {
+	for name, c := range map[string]struct {
+		goesOn bool
+		leaks  int
+	}{"a cache": {false, 0}, "a cache before a leak": {true, 1}} {
+		w := NewWatch(DefaultThresholds(), 0)
+		found := 0
+		for step := int64(1); step <= 400; step++ {
+			rose := step
+			if step > 60 && !c.goesOn {
+				rose = 60
+			}
+			heap := event.GiB + event.Bytes(rose)*event.MiB
+			for _, f := range w.Steps(7, nil, []event.Step{{Step: step, Device: event.HostDevice,
+				Anonymous: 2 * event.GiB, Heap: heap, Duration: 1e7}}) {
+				if f.Kind == "leak" && f.Severity != event.SeverityInfo {
+					found++
+				}
+			}
+			for _, ask := range w.Asks() {
+				if ask.Do == "heap" {
+					w.Holders(7, []Holder{{Name: "recent", Host: event.MiB, Fills: step <= 60}})
+				}
+			}
+		}
+		if found != c.leaks {
+			t.Errorf("%s: %d leaks were said, want %d", name, found, c.leaks)
 		}
 	}
 }

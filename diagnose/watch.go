@@ -47,6 +47,7 @@ type process struct {
 	byHeap    bool            // host memory is judged by the heap
 	looked    int64           // step at which garbage was collected on suspicion, 0 not yet
 	asked     bool            // for stacks and what grew on the heap
+	quiet     int64           // step until which a cache fills
 	collect   collection
 	frames    []event.Frame
 	holders   []Holder // what holds what grew, what matters most first
@@ -258,7 +259,7 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 		!t.MattersOnHost(p.byHeap, w.limits) {
 		return nil
 	}
-	if p.models && p.maybeModels() { // said as that
+	if p.models && p.maybeModels() || p.onlyFills(row) { // said as that, or no leak
 		return nil
 	}
 	if row.Device == event.HostDevice && w.overshadowed(pid, t) {
@@ -317,7 +318,7 @@ func (w *Watch) look(pid int, p *process, row event.Step) {
 	growing := row.Device != event.HostDevice || p.byHeap ||
 		p.series.trend.MattersOnHost(false, w.limits)
 	switch {
-	case !growing:
+	case !growing, row.Step < p.quiet:
 	// what began after the look before has no baseline yet
 	case p.looked == 0 || !p.asked && p.series.trend.Onset > p.looked+lookSteps:
 		p.looked = row.Step

@@ -157,7 +157,9 @@ func (e End) headline() string {
 }
 
 func (e End) leaks() bool {
-	return slices.ContainsFunc(e.Findings, func(f event.Finding) bool { return f.Kind == "leak" })
+	return slices.ContainsFunc(e.Findings, func(f event.Finding) bool {
+		return f.Kind == "leak" && f.Severity != event.SeverityInfo // else taken back
+	})
 }
 
 // leakFilled says that a leak alone took a large part of the memory that ran out, at its pace over

@@ -61,7 +61,7 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 		held := make([]diagnose.Holder, len(m.Holders))
 		for i, h := range m.Holders {
 			held[i] = diagnose.Holder{Name: h.Name, Kind: h.Kind, File: h.File, Line: h.Line,
-				Host: h.Host, Card: h.Card, Nodes: h.Nodes, Models: h.Models}
+				Host: h.Host, Card: h.Card, Nodes: h.Nodes, Models: h.Models, Fills: h.Fills}
 		}
 		return j.watch.Holders(pid, held)
 	case *probe.Checkpoint:

@@ -121,6 +121,7 @@ def _told(holder):
         "count": max(0, holder.count),
         "nodes": max(0, holder.nodes),
         "models": max(0, holder.models),
+        "fills": holder.fills,
     }
 
 

@@ -13,6 +13,7 @@ import re
 import sys
 import time
 import types
+import weakref
 
 SECONDS = 0.1  # for which a program may stand still
 CHECK = 64  # objects between two looks at the clock
@@ -20,12 +21,18 @@ MOST_ELEMENTS = 4000  # of a container that are looked at; of longer ones a samp
 SMALL_LIST, SMALL_DICT = 4, 32  # up to so many elements are structure, and named one by one
 MOST_NODES = 4000  # of the graph behind one tensor
 LARGE_TEXT = 1024
+MOST_MODULES = 32  # of the program's own classes that are known
+ERRORS = "exceptions with the variables of their functions"
 
 _ATOMS = frozenset((int, float, bool, complex, type(None), type(Ellipsis), range, slice))
 _SKIPPED = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, type(type.__call__))
 _MODULE_PARTS = ("_modules", "_parameters", "_buffers")
 _PYTHONS = 1 << 9  # of a class's flags: it was made by a class statement
 _OPTIMIZED = 1  # of a code object's flags: its frame's variables are not a dictionary by themselves
+
+
+_modules: list = []  # weak references to modules of the program's own classes
+_own: dict = {}  # class of a module -> whether the program has written it
 
 
 class Holder:
@@ -43,6 +50,7 @@ class Holder:
         "graphs",
         "nodes",
         "models",
+        "fills",
     )
 
     def __init__(self, name, place):
@@ -53,6 +61,7 @@ class Holder:
         self.count = 0  # tensors and arrays
         self.graphs = self.nodes = 0  # tensors with a graph, and nodes of the last one's
         self.models = 0  # modules and optimizers
+        self.fills = False  # it has an end that it has not reached: a cache
 
     def grown(self, before):
         """The same, less what was there before."""
@@ -62,6 +71,7 @@ class Holder:
         more.count = self.count - before.count
         more.graphs = self.graphs - before.graphs
         more.models = self.models - before.models
+        more.fills = self.fills
         if self.graphs and before.graphs:
             more.nodes = self.nodes * self.graphs - before.nodes * before.graphs
         return more
@@ -165,6 +175,8 @@ class _Walk:
             self.into_class(thing)
         elif issubclass(kind, (types.FrameType, types.TracebackType)):
             return  # a failed cell's: looked at on its own
+        elif issubclass(kind, BaseException):
+            self.into_error(thing, owner, named)
         else:
             self.into_object(thing, owner, named)
 
@@ -225,6 +237,8 @@ class _Walk:
         if named and not owner.kind:
             owner.kind = "%s of %d" % (type(thing).__name__, len(inside))
         owner.host += 56 + 8 * len(inside)
+        if named and kind_is_deque(thing) and thing.maxlen is not None:
+            owner.fills = len(inside) < thing.maxlen
         structure = named and len(inside) <= SMALL_LIST and issubclass(type(thing), (list, tuple))
         if structure and not any(self.leaf(element) for element in inside):
             for number, element in enumerate(inside):
@@ -281,9 +295,29 @@ class _Walk:
                     (value, self.holder("%s.%s" % (cls.__name__, name), place), True)
                 )
 
+    def into_error(self, error, owner, named):
+        """An exception that the program keeps holds the frames that it has passed through, with
+        all their variables.
+        """
+        if owner.kind and ERRORS not in owner.kind:
+            owner.kind += ", " + ERRORS
+        trail = error.__traceback__
+        while trail is not None:
+            frame = trail.tb_frame
+            trail = trail.tb_next
+            if id(frame) not in self.seen:
+                self.seen.add(id(frame))
+                self.frames.append(frame)
+                if frame.f_code.co_flags & _OPTIMIZED:
+                    self.elements(list(frame.f_locals.values()), owner)
+        self.into_object(error, owner, named)
+
     def into_object(self, thing, owner, named):
         owner.host += 64
         kind = type(thing)
+        if kind is functools._lru_cache_wrapper:
+            cache = thing.cache_info()
+            owner.fills = cache.maxsize is not None and cache.currsize < cache.maxsize
         if self.models and issubclass(kind, self.models):
             owner.models += 1
         if kind is functools.partial or kind is types.MethodType:
@@ -311,6 +345,23 @@ class _Walk:
 
     def child(self, owner, name):
         return self.holder(name, (owner.file, owner.line, owner.code))
+
+
+def kind_is_deque(thing):
+    return issubclass(type(thing), collections.deque)
+
+
+def made(module):
+    """A module has got a part. Those of the program's own classes are where its attributes are
+    looked for: in a large library no variable of the program may lead to them.
+    """
+    kind = type(module)
+    own = _own.get(kind)
+    if own is None:
+        own = _own[kind] = is_users(_file_of(kind.__module__))
+    if own and not any(known() is module for known in _modules[-2:]):
+        _modules[:] = [known for known in _modules if known() is not None][-MOST_MODULES + 1 :]
+        _modules.append(weakref.ref(module))
 
 
 def _nodes(tensor):
@@ -362,6 +413,11 @@ def _roots(walk):
         (own if is_users(frame.f_code.co_filename) else others).append(frame)
     yield [variable for frame in own for variable in _variables(frame)]
     yield [variable for frame in own for variable in _globals(frame)]
+    yield [
+        (type(module).__name__, module, (_file_of(type(module).__module__), 0, None))
+        for module in (known() for known in list(_modules))
+        if module is not None
+    ]
     known = {id(frame.f_globals) for frame in own}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
@@ -400,6 +456,11 @@ def _frames():
             if "_memroom_probe" not in frame.f_code.co_filename:
                 yield frame
             frame = frame.f_back
+
+
+def file_of(cls):
+    """The file that a class was written in, empty where it is not known."""
+    return _file_of(cls.__module__)
 
 
 def _file_of(module):

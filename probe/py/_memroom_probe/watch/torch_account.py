@@ -10,7 +10,7 @@ the program ends.
 import weakref
 
 from .. import farewell, guard, link, process
-from . import models, steps
+from . import holders, models, steps
 
 _torch = None
 _optimizers: dict = {}  # id -> weak reference
@@ -32,6 +32,7 @@ def install(torch):
     )  # since 2.0
     if register is not None:
         register(_registered)
+        torch.nn.modules.module.register_module_module_registration_hook(_part_registered)
     steps.at(2, _after_step)
     steps.at(1, process.regroup)
     farewell.before(_before_end)
@@ -43,6 +44,11 @@ def seen(optimizer):
     if id(optimizer) not in _optimizers:
         key = id(optimizer)
         _optimizers[key] = weakref.ref(optimizer, lambda _: _optimizers.pop(key, None))
+
+
+@guard.hook("part registered")
+def _part_registered(module, name, part):
+    holders.made(module)
 
 
 @guard.hook("parameter registered")
