@@ -175,6 +175,8 @@ var situations = map[string]situation{
 	"workers": {"DataLoader workers hold copies of the data and prefetched batches",
 		[]remedy.ID{remedy.DataLoaderWorkers, remedy.StreamData, remedy.PinMemory,
 			remedy.RaiseLimit}, true},
+	"worker_cache": {"the dataset keeps what it has read, in every worker",
+		[]remedy.ID{remedy.WorkerCache, remedy.DataLoaderWorkers, remedy.RaiseLimit}, true},
 	"pool_workers": {"the worker processes together need more host memory than there is",
 		[]remedy.ID{remedy.FewerProcesses, remedy.MapProcesses, remedy.DataLoaderWorkers,
 			remedy.StreamData, remedy.RaiseLimit}, true},

@@ -73,6 +73,32 @@ func feedCures(f event.Feed, ofShm bool) (detail string, cures []string) {
 	return "shuffle_buffer", []string{"shuffle_buffer", "tf_data_budget", "stream_data"}
 }
 
+// WorkerKeeps takes that the dataset in a worker of a DataLoader holds more and more: how much more
+// is in held.Host, after so many batches, and now what there is in one worker. It is said once for
+// each variable: the other workers do the same.
+func (w *Watch) WorkerKeeps(held Holder, workers int, batches int64,
+	now event.Bytes) []event.Finding {
+	feeds := &w.feeding
+	if feeds.said == nil {
+		feeds.feeds, feeds.said = map[string]event.Feed{}, map[string]bool{}
+	}
+	if key := "worker " + held.Name; !feeds.said[key] {
+		feeds.said[key] = true
+		who := "the DataLoader worker keeps"
+		if workers > 1 {
+			who = fmt.Sprintf("each of %d DataLoader workers keeps its own", workers)
+		}
+		return []event.Finding{{Kind: "worker_growth", Detail: "worker_cache",
+			Severity: event.SeverityWarning, Bytes: event.Bytes(workers) * now, Confidence: 0.9,
+			Title: fmt.Sprintf("%s %s: it grew by %s in %d batches, to %s in one worker", who, held,
+				held.Host, batches, now),
+			Evidence: []string{"workers share nothing that they make themselves: the same sample is kept " +
+				"in every worker that has read it"},
+			Remedies: []string{"worker_cache", "dataloader_workers"}}}
+	}
+	return nil
+}
+
 // sized judges the places again when the walls become known: a loader begins before the first
 // reading.
 func (w *Watch) sized(s event.Sample) []event.Finding {

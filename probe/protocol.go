@@ -207,6 +207,19 @@ type Saved struct {
 	Line      int         `json:"line"`
 }
 
+// Worker says that the dataset in a worker of a DataLoader keeps more and more.
+type Worker struct {
+	Worker  int         `json:"worker"`
+	Workers int         `json:"workers"`
+	Name    string      `json:"name"` // such as Images.cache
+	Kind    string      `json:"kind"` // such as "dict of 640"
+	File    string      `json:"file"`
+	Line    int         `json:"line"`    // where it grows
+	Growth  event.Bytes `json:"growth"`  // between two looks
+	Batches int64       `json:"batches"` // of this worker between them
+	Held    event.Bytes `json:"held"`    // in this worker
+}
+
 // Said is a sentence of a part inside the process: a remedy applied or declined.
 type Said struct {
 	Kind string `json:"kind"` // applied, declined, note
@@ -271,6 +284,7 @@ func (*Models) kind() string     { return "models" }
 func (*Feeding) kind() string    { return "feeding" }
 func (*Checkpoint) kind() string { return "checkpoint" }
 func (*Saved) kind() string      { return "saved" }
+func (*Worker) kind() string     { return "worker" }
 func (*Said) kind() string       { return "said" }
 func (*Report) kind() string     { return "report" }
 func (*Done) kind() string       { return "done" }
@@ -297,7 +311,8 @@ func blank(kind string) Message {
 	for _, m := range []Message{&Hello{}, &Framework{}, &Steps{}, &Phase{}, &Evaluation{},
 		&Account{}, &OOM{},
 		&Died{}, &Exit{}, &Stacks{},
-		&Heap{}, &Models{}, &Feeding{}, &Checkpoint{}, &Saved{}, &Said{}, &Report{}, &Done{}, &Fault{}} {
+		&Heap{}, &Models{}, &Feeding{}, &Checkpoint{}, &Saved{}, &Worker{},
+		&Said{}, &Report{}, &Done{}, &Fault{}} {
 		if m.kind() == kind {
 			return m
 		}

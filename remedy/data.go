@@ -52,6 +52,18 @@ func data() []*Remedy {
 		code: map[Framework]string{PyTorch: "samples = memroom.share(samples)   # import memroom; " +
 			"before the DataLoader is made"},
 	}, {
+		ID:    WorkerCache,
+		Title: "keep one cache for all workers, or give each one an end",
+		Why: "what a dataset keeps in a worker is that worker's own; in time every worker has kept the " +
+			"whole data set",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereHost, event.WhereCgroup},
+		Frameworks:  torch,
+		code: map[Framework]string{PyTorch: lines(
+			"self.cache = numpy.memmap('cache.bin', 'float32', 'w+', shape=(n, 3, 64, 64))   # pages that "+
+				"all workers share",
+			"load = functools.lru_cache(maxsize=500)(load)   # or an end for each worker")},
+	}, {
 		ID:          StreamData,
 		Title:       "stream the data instead of loading it whole",
 		Why:         "only a budgeted window of samples is in memory at any moment",

@@ -89,6 +89,8 @@ func recordedAs(message probe.Message) (kind, text string) {
 		return "heap", ""
 	case *probe.Checkpoint:
 		return "checkpoint", message.Holder
+	case *probe.Worker:
+		return "worker", message.Name
 	case *probe.Saved:
 		return "saved", ""
 	case *probe.Feeding:

@@ -68,6 +68,9 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 		return j.watch.Checkpoint(pid, diagnose.Checkpoint{Bytes: m.Bytes, Card: m.Card,
 			Kept: m.Kept, File: m.File, Line: m.Line, Holder: diagnose.Holder{Name: m.Holder,
 				File: m.HolderFile, Line: m.HolderLine}})
+	case *probe.Worker:
+		return j.watch.WorkerKeeps(diagnose.Holder{Name: m.Name, Kind: m.Kind, File: m.File,
+			Line: m.Line, Host: m.Growth}, m.Workers, m.Batches, m.Held)
 	case *probe.Saved:
 		return j.watch.Saved(pid, diagnose.Saved{Bytes: m.Bytes, Copied: m.Copied, Built: m.Built,
 			Pages: m.Anonymous, Heap: m.Heap, File: m.File, Line: m.Line})

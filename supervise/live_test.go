@@ -203,6 +203,49 @@ func TestWorkersCopyTheirParent(t *testing.T) {
 	}
 }
 
+// caches trains on images that the dataset keeps in its workers: all of them, a few, or none.
+const caches = `
+import sys, time, warnings, torch, record
+from torch.utils.data import DataLoader, Dataset
+warnings.simplefilter("ignore")
+how = sys.argv[1]
+class Images(Dataset):
+    def __init__(self): self.cache = {}
+    def __len__(self): return 16 * 2000
+    def __getitem__(self, i):
+        if how == "few": i %= 64
+        image = self.cache.get(i)
+        if image is None: image = torch.rand(3, 64, 64)
+        if how != "none": self.cache[i] = image
+        return image
+model = torch.nn.Conv2d(3, 1, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for step, x in enumerate(DataLoader(Images(), batch_size=16, num_workers=2, shuffle=True)):
+    loss = model(x[:, :, :8, :8]).mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    if step >= 400 and (how != "all" or record.says()) and step % 20 == 0: break
+print("done")
+`
+
+// TestCachesInWorkers: a dataset that keeps what it reads, in each of its workers, is named with
+// the variable; one that keeps a few or nothing is not.
+func TestCachesInWorkers(t *testing.T) {
+	python := testenv.Python(t, "torch")
+	for how, c := range map[string]liveCase{
+		"all": {says: []string{"each of 2 DataLoader workers keeps its own `Images.cache` (dict of ",
+			"caches.py:13"}, remedies: []string{"worker_cache"}},
+		"few":  {},
+		"none": {},
+	} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorkshop(t, ourselves)
+			w.oneThread()
+			c.kind = "worker_growth"
+			c.check(t, c.watched(w, python, w.file("caches.py", caches), how))
+		})
+	}
+}
+
 // keeps trains and keeps something of every step, in one of several ways.
 const keeps = `
 import collections, itertools, sys, time, torch, record

@@ -20,6 +20,7 @@ from . import (
     torch_compiled,
     torch_oom,
     torch_stacks,
+    workers,
 )
 
 now = guard.now
@@ -60,6 +61,7 @@ def install(torch):
         except Exception as error:  # a version that lacks one of them: the others still work
             guard.fault(part.__module__ + "." + part.__name__, error)
     imports.when_imported("torch.utils.data.dataloader", _hook_loader)
+    imports.when_imported("torch.utils.data._utils.fetch", workers.hook)
     steps.command("empty_cache", _empty_cache)
     cuda = getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None)
     steps.begin("torch", str(torch.__version__), **({"cuda": cuda} if cuda else {}))

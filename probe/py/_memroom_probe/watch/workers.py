@@ -1,0 +1,88 @@
+"""Caches in the worker processes of PyTorch's DataLoader: a dataset that keeps what it has read
+does so in each worker, where nobody sees it.
+
+A worker reads its own memory every few batches. When that has risen by a fair amount the dataset is
+looked at, and again when it has risen as much once more: what of it holds the difference is told,
+once.
+"""
+
+import functools
+import sys
+from typing import Any
+
+from .. import guard, link
+from . import holders, host
+
+EVERY = 8  # batches between two readings
+RISE = 24 << 20  # bytes between two looks
+MOST_LOOKS = 4
+SHARE = 0.5  # of the rise that one variable must hold
+
+_batches = 0
+_level = 0  # anonymous bytes at the last look, or at the first reading
+_looks = 0
+_before: dict = {}  # what the look before saw
+_looked_at = 0  # batches at that look
+
+
+def hook(module: Any) -> None:
+    """Hooks torch.utils.data._utils.fetch: a batch was made."""
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        cls = getattr(module, name, None)
+        if cls is not None:
+            _wrap(cls)
+
+
+def _wrap(cls: Any) -> None:
+    original = cls.fetch
+
+    @functools.wraps(original)
+    def fetch(self: Any, index: Any) -> Any:
+        global _batches
+        data = original(self, index)
+        _batches += 1
+        if _batches % EVERY == 0 and _looks < MOST_LOOKS:
+            _fetched(self.dataset)
+        return data
+
+    cls.fetch = fetch
+
+
+@guard.hook("worker's batch", heavy=True)
+def _fetched(dataset: Any) -> None:
+    global _level, _looks, _before, _looked_at
+    info = getattr(sys.modules.get("torch.utils.data._utils.worker"), "_worker_info", None)
+    if info is None:
+        return  # the program's own process: its steps are watched
+    now = host.memory()[1]
+    if _level == 0:
+        _level = now
+    if now < _level + RISE:
+        return
+    risen, _level = now - _level, now
+    _looks += 1
+    kind = type(dataset)
+    place = (holders.file_of(kind), 0, None)
+    before, _before = _before, holders.look(roots=[(kind.__name__, dataset, place)])
+    batches, _looked_at = _batches - _looked_at, _batches
+    grown = [(held.host - before[key].host, held) for key, held in _before.items() if key in before]
+    if not grown:
+        return
+    growth, holder = max(grown, key=lambda g: g[0])
+    if growth < SHARE * risen or holder.fills:
+        return
+    _looks = MOST_LOOKS
+    link.send(
+        "worker",
+        {
+            "worker": int(info.id),
+            "workers": int(info.num_workers),
+            "name": holder.name,
+            "kind": holder.kind,
+            "file": holder.file,
+            "line": holders.line_of(holder),
+            "growth": growth,
+            "batches": batches,
+            "held": holder.host,
+        },
+    )
