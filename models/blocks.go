@@ -243,6 +243,15 @@ func (c *ctx) plainLoss(logits, labels *tape.Tensor) *tape.Tensor {
 	return out
 }
 
+// asInput hands on what a model's input layer gives: adapters under checkpointing want its
+// gradient.
+func (c *ctx) asInput(x *tape.Tensor) *tape.Tensor {
+	if c.InputGrads {
+		return c.WantGrad(x)
+	}
+	return x
+}
+
 // logits runs a head with its result counted as part of the loss.
 func (c *ctx) logits(fn func() *tape.Tensor) *tape.Tensor {
 	var out *tape.Tensor

@@ -94,7 +94,7 @@ func (w *whisperNet) encode(c *ctx, x *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	var e, pos, h *tape.Tensor
 	c.In("encoder.conv", func() {
-		f.Set(&e, c.Activation("gelu", w.conv1.run(c, x)))
+		f.Set(&e, c.Activation("gelu", c.asInput(w.conv1.run(c, x))))
 		f.Set(&e, c.Activation("gelu", w.conv2.run(c, e)))
 	})
 	f.Set(&e, c.Transpose(c.View(e, e.Shape[0], e.Shape[1], -1), 1, 2))

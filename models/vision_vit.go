@@ -137,7 +137,7 @@ func (c *ctx) vitEmbed(pixels *tape.Tensor, proj convLayer, cls []*tape.Param, p
 
 // patches is the patch convolution, flattened to [B, tokens, h].
 func (c *ctx) patches(pixels *tape.Tensor, proj convLayer) *tape.Tensor {
-	y := proj.run(c, pixels)
+	y := c.asInput(proj.run(c, pixels))
 	return c.Transpose(c.View(y, y.Shape[0], y.Shape[1], -1), 1, 2)
 }
 

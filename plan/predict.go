@@ -244,6 +244,7 @@ type simulation struct {
 	approx  bool
 	guess   bool
 	unsure  bool
+	doubt   event.Bytes // that workspaces may take less
 
 	checkpointed bool        // a block was run again in the backward pass
 	hostPeak     event.Bytes // offloaded activations, at most at one time
@@ -355,7 +356,8 @@ func simulate(m *models.Model, s *Setup, t *Target, v variant) (simulation, erro
 		return simulation{}, err
 	}
 	sim := simulation{tl: g.Timeline(), usesDNN: g.UsesDNN, approx: g.Approx, guess: g.Guess,
-		unsure: g.Unsure, checkpointed: g.Checkpointed, hostPeak: event.Bytes(g.HostPeak)}
+		unsure: g.Unsure, doubt: event.Bytes(g.Doubt), checkpointed: g.Checkpointed,
+		hostPeak: event.Bytes(g.HostPeak)}
 	sim.res, err = t.replay(sim.tl, 0)
 	return sim, err
 }
@@ -604,6 +606,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	if r.all[0].approx && !r.places { // runs that differ much may all lie on one side
 		low -= (high - low) / 2
 	}
+	low -= r.all[0].doubt
 	over := t.overhead(r.all[0].usesDNN)
 	if s.Ranks > 1 {
 		p.warn("NCCL's own buffers are assumed to take %s of the card beside PyTorch's memory; the "+

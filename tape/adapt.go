@@ -288,18 +288,20 @@ func (g *Graph) doraLinear(x *Tensor, base func() *Tensor, w *Param, bias *Tenso
 	turned bool) *Tensor {
 	l := w.Lora
 	f := g.Enter(x)
-	var y, in, straight, bent *Tensor
+	var y, in, wet, straight, bent *Tensor
 	f.Set(&y, base())
 	d := y.DType
 	f.Set(&in, g.To(x, l.A.DType))
+	f.Set(&wet, in)
 	if l.Dropout > 0 && g.Training {
-		f.Set(&in, g.Dropout(in, l.Dropout))
+		f.Set(&wet, g.Dropout(in, l.Dropout))
 	} else {
 		straight = y
 	}
-	f.Set(&bent, g.bend(in, straight, w, bias, turned))
+	f.Set(&bent, g.bend(wet, straight, w, bias, turned))
 	f.Set(&y, g.Add(y, bent))
 	f.Set(&bent, nil)
+	f.Set(&wet, nil)
 	return f.Leave(g.To(y, d))
 }
 

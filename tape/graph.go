@@ -78,6 +78,7 @@ type Graph struct {
 	Checkpointed bool   // a block ran under checkpointing
 	Shapes       Shapes // convolutions and recurrent networks met
 	Approx       bool   // a workspace of unknown size was used
+	Doubt        int64  // bytes that workspaces of patch embeddings may take less
 	Guess        bool   // a convolution ran that was not measured at any batch size
 	Unsure       bool   // a convolution ran in a layout whose workspaces were seen to vary
 	noCast       int

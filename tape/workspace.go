@@ -275,6 +275,7 @@ func (g *Graph) convBytes(c convCase) (b ConvBytes, known bool) {
 		return b, true
 	}
 	if c.patches() {
+		g.Doubt = max(g.Doubt, c.partialFilters())
 		return ConvBytes{Forward: c.forward(), InputGrad: c.inputGrad(),
 			WeightGrad: c.weightGrad()}, true
 	}
