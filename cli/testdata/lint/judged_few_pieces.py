@@ -18,3 +18,14 @@ def of_splits(folder):
         for part_file in ("images.csv", "labels.csv"):
             table = pd.concat([table, pd.read_csv(folder + split + part_file)])
     return table
+
+
+BASES = ["a.csv", "b.csv", "c.csv", "d.csv", "e.csv", "f.csv", "g.csv", "h.csv", "i.csv"]
+BASES_MORE = BASES + ["j.csv", "k.csv"]
+
+
+def of_bases():
+    table = pd.DataFrame()
+    for file in BASES:
+        table = pd.concat((table, pd.read_csv(file)))
+    return table

@@ -159,7 +159,7 @@ def frames_grown(file):
             x is not s and any(key(g) == name for g in targets(x)) for x in in_order(loop.body)
         ):
             continue
-        if not _over_pieces(file, loop) or evidence.rounds_around(file, s) <= evidence.FEW:
+        if not _over_pieces(file, loop) or evidence.few_rounds(loop, file):
             continue
         yield rules.finding(
             "frame-grown-in-loop",
@@ -401,6 +401,8 @@ def batches_gathered(file):
             if name is None or resets(loop, name, None):
                 continue
             for v in values:
+                if evidence.SMALL.search(name) or evidence.SMALL.search(key(v) or ""):
+                    continue  # a number a sample
                 if _is_batch(v, batch | moved) and (_moves_to_gpu(v) or key(v) in moved):
                     yield rules.finding(
                         "dataset-on-gpu",
@@ -653,14 +655,19 @@ def lists_and_workers(file):
                 call,
                 "`%s.%s` is a Python list: reading it changes reference counts, so each of the %d workers copies its pages over time"
                 % (name, keeping[name], workers),
-                hint=_of_paths(gathered),
+                hint=_of_paths(gathered) or _describes(keeping[name]),
             )
-            if gathered is not None and not _of_paths(gathered):
+            if gathered is not None and not _of_paths(gathered) and not _describes(keeping[name]):
                 yield rules.finding(
                     "list-copied-here",
                     gathered,
                     "the objects gathered here are what each worker copies (line %d)" % call.lineno,
                 )
+
+
+def _describes(name: str) -> bool:
+    """self.metadata = json.load(f): what is said about the samples, not the samples"""
+    return bool(re.search(r"meta|config|info$|stats?$|class|split|vocab|mapping", name, re.I))
 
 
 def _of_paths(s) -> bool:

@@ -772,7 +772,12 @@ class Judge:
             "keras-model-in-loop",
             at[-1] if at else where[-1][1],
             "every round of the loop builds a Keras model, and the global state keeps all of them",
-            hint=bool(at) and rounds_around(self.file, at[-1]) < FEW,
+            hint=bool(at)
+            and (
+                rounds_around(self.file, at[-1]) < FEW
+                or at[-1] is where[-1][1]
+                and _appended(at[-1])
+            ),
         )
 
     def _checkpoint(self, s: Any, what: Node) -> Iterator[dict]:
@@ -830,6 +835,11 @@ def _is_target(loop: Loop, name: str) -> bool:
     return goal is not None and any(
         isinstance(n, ast.Name) and n.id == name for n in ast.walk(goal)
     )
+
+
+def _appended(s: Any) -> bool:
+    """models.append(keras.Sequential(...)): an ensemble, whose models must stay"""
+    return isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and method(s.value) == "append"
 
 
 def _of_a_module(file: Any, s: Any) -> bool:

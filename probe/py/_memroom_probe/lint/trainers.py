@@ -119,7 +119,9 @@ def _returns_more(by_name, function, depth: int) -> Optional[ast.stmt]:
             continue
         if isinstance(s.value, ast.Dict):
             for k, v in zip(s.value.keys, s.value.values):
-                if constant(k, "?") not in ("loss", "log", "progress_bar") and _may_be_tensor(v):
+                if constant(k, "?") in ("loss", "log", "progress_bar"):
+                    continue
+                if _may_be_tensor(v) and not _plain_number(function, v):
                     return s
         if isinstance(s.value, ast.Call) and depth:
             called = key(s.value.func) or ""
@@ -129,6 +131,25 @@ def _returns_more(by_name, function, depth: int) -> Optional[ast.stmt]:
                 if hit is not None:
                     return hit
     return None
+
+
+def _plain_number(function, value) -> bool:
+    """took = time.perf_counter() - began; rate = float(x); n = len(batch)"""
+    made = [
+        n.value
+        for n in ast.walk(function)
+        if isinstance(n, ast.Assign) and any(key(t) == key(value) for t in n.targets)
+    ]
+    return bool(made) and all(
+        isinstance(m, ast.Constant)
+        or isinstance(m, ast.Call)
+        and method(m) in ("float", "int", "len", "item", "time", "perf_counter")
+        or isinstance(m, ast.BinOp)
+        and any(
+            isinstance(n, ast.Call) and method(n) in ("time", "perf_counter") for n in ast.walk(m)
+        )
+        for m in made
+    )
 
 
 def _may_be_tensor(value) -> bool:
