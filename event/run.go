@@ -100,17 +100,26 @@ type Exit struct {
 
 // Peaks are the highest readings of a run, each with the limit that applied; 0 where not measured.
 type Peaks struct {
-	Resident      Bytes        `json:"rss"`
-	Unreclaimable Bytes        `json:"unreclaimable"` // anonymous + shared
-	Cgroup        Bytes        `json:"cgroup,omitempty"`
-	HostLimit     Bytes        `json:"host_limit,omitempty"`
-	Swap          Bytes        `json:"swap,omitempty"`
-	Shm           Bytes        `json:"shm,omitempty"`
-	ShmTotal      Bytes        `json:"shm_total,omitempty"`
-	Processes     int          `json:"procs,omitempty"`
-	Devices       []DevicePeak `json:"gpus,omitempty"`
+	Resident      Bytes `json:"rss"`
+	Unreclaimable Bytes `json:"unreclaimable"` // anonymous + shared
+	Cgroup        Bytes `json:"cgroup,omitempty"`
+	HostLimit     Bytes `json:"host_limit,omitempty"`
+	// what others held of the machine when the least was free, where the machine is the limit and
+	// they held most of what was taken
+	HostOthers Bytes        `json:"host_others,omitempty"`
+	Swap       Bytes        `json:"swap,omitempty"`
+	Shm        Bytes        `json:"shm,omitempty"`
+	ShmTotal   Bytes        `json:"shm_total,omitempty"`
+	Processes  int          `json:"procs,omitempty"`
+	Devices    []DevicePeak `json:"gpus,omitempty"`
 	// Ray's workers by what they worked on: most at once, largest, most together.
 	Ray []RaySample `json:"ray,omitempty"`
+}
+
+// HostLeft is what the run could still have taken at its peak; 0 where nothing was left or no limit
+// is known.
+func (p Peaks) HostLeft() Bytes {
+	return max(0, p.HostLimit-p.HostOthers-max(p.Unreclaimable, 0))
 }
 
 // DevicePeak is the highest reading of one accelerator. Allocated and Reserved come from the

@@ -453,10 +453,13 @@ func (e End) memory() []string {
 	}
 	if peak > 0 {
 		line := "host: peak " + peak.String()
-		if limit := e.Peaks.HostLimit; limit > peak {
-			line += fmt.Sprintf(" of %s, %s left", limit, limit-peak)
+		if limit, others := e.Peaks.HostLimit, e.Peaks.HostOthers; limit > peak+others {
+			line += fmt.Sprintf(" of %s, %s left", limit, limit-others-peak)
 		} else if limit > 0 {
 			line += fmt.Sprintf(" of %s, nothing left", limit)
+		}
+		if e.Peaks.HostOthers > 0 {
+			line += fmt.Sprintf(", other processes held %s", e.Peaks.HostOthers)
 		}
 		lines = append(lines, line)
 	}

@@ -131,8 +131,10 @@ func hostLine(s event.Summary) []string {
 	line := fmt.Sprintf("host memory  peak %s (%s with what can be dropped), in %s", peak,
 		s.Peaks.Resident, processes(s.Peaks.Processes))
 	if s.Peaks.HostLimit > 0 {
-		line += fmt.Sprintf("; %s of %s left", max(0, s.Peaks.HostLimit-max(peak, 0)),
-			s.Peaks.HostLimit)
+		line += fmt.Sprintf("; %s of %s left", s.Peaks.HostLeft(), s.Peaks.HostLimit)
+		if s.Peaks.HostOthers > 0 {
+			line += fmt.Sprintf(", other processes held %s", s.Peaks.HostOthers)
+		}
 	}
 	return []string{line}
 }

@@ -38,3 +38,19 @@ func TestSpan(t *testing.T) {
 		}
 	}
 }
+
+// TestHostLineKnowsOthers: what other processes hold is not left.
+func TestHostLineKnowsOthers(t *testing.T) {
+	p := event.Peaks{Resident: 2 * event.GiB, Unreclaimable: event.GiB, HostLimit: 62 * event.GiB,
+		HostOthers: 58 * event.GiB, Processes: 1}
+	for name, lines := range map[string][]string{
+		"summary": hostLine(event.Summary{Peaks: p}),
+		"end":     End{Summary: event.Summary{Peaks: p}}.memory(),
+	} {
+		text := strings.Join(lines, "\n")
+		if !strings.Contains(text, "3GiB") || !strings.Contains(text, "other processes held 58GiB") ||
+			strings.Contains(text, "61GiB") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}

@@ -169,6 +169,11 @@ func raise(p *event.Peaks, s event.Sample, limit event.Bytes) {
 	p.Swap = max(p.Swap, s.Swapped)
 	p.Processes = max(p.Processes, s.Processes)
 	p.HostLimit = limit
+	if m := s.Machine; m != nil && limit == m.Total {
+		if others := m.Total - m.Available - s.Unreclaimable(); others > m.Total/2 {
+			p.HostOthers = max(p.HostOthers, others)
+		}
+	}
 	if c := s.Cgroup; c != nil && c.Own {
 		p.Cgroup = max(p.Cgroup, c.Current, c.Peak)
 	}
