@@ -119,6 +119,20 @@ def reduces():
             predictions.append(model(x).argmax(-1)); time.sleep(0.05)
     return len(predictions)
 
+def sliced():
+    predictions, samples = [], test.dataset.tensors[0]
+    with torch.no_grad():
+        for at in range(0, len(samples), 32):
+            predictions.append(model(samples[at:at + 32]).numpy()); time.sleep(0.05)
+    return len(predictions)
+
+def sliced_classes():
+    predictions, samples = [], test.dataset.tensors[0]
+    with torch.no_grad():
+        for at in range(0, len(samples), 32):
+            predictions.append(model(samples[at:at + 32]).argmax(-1).numpy()); time.sleep(0.05)
+    return len(predictions)
+
 def large_batch():
     with torch.no_grad():
         for _ in range(2):
@@ -145,7 +159,10 @@ func TestEvaluationIsAPhase(t *testing.T) {
 			remedies: []string{"no_grad", "eval_outputs"}},
 		"large_batch": {says: []string{"the peak of host memory is in evaluation"},
 			remedies: []string{"eval_batch"}, never: []string{"no_grad"}},
-		"reduces": {},
+		"sliced": {says: []string{"in evaluation", "outputs of all batches", "`predictions`"},
+			remedies: []string{"eval_outputs"}, never: []string{"no_grad"}},
+		"reduces":        {},
+		"sliced_classes": {},
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()

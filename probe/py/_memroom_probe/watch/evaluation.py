@@ -1,15 +1,15 @@
 """What an evaluation keeps: the variable that gets longer with every batch, and whether gradients
 are on.
 
-Looked at twice in an evaluation, when the data loader is asked for a batch: there the program's
-variables are in the frames of the callers. One look costs less than a millisecond, and a few
-evaluations are looked at, no more.
+Looked at twice in an evaluation, when the data loader is asked for a batch or, where there is none,
+when the model is called: there the program's variables are in the frames of the callers. One look
+costs less than a millisecond, and a few evaluations are looked at, no more.
 """
 
 import sys
 import weakref
 
-from .. import guard, link
+from .. import compiled, guard, link
 from . import holders, steps
 
 FIRST, SECOND = 2, 4  # batches at which the variables are looked at
@@ -22,6 +22,8 @@ _torch = None
 _batches = 0
 _evaluations = 0
 _before = None  # what the first look saw
+_model = None  # weak reference to the module that was switched to evaluation
+_calls = None  # handle of torch's hook on all calls of modules, while it is needed
 
 
 def install(torch):
@@ -29,16 +31,59 @@ def install(torch):
     _torch = torch
 
 
-def begins():
-    """An evaluation begins."""
-    global _batches, _evaluations, _before
+def begins(module):
+    """An evaluation of a module begins."""
+    global _batches, _evaluations, _before, _model, _calls
     _batches, _before = 0, None
     _evaluations += 1
+    ends()
+    # A hook of the module itself would be saved with it. torch's own hook on all calls slows each
+    # of them down, so it lives for a few batches.
+    if _evaluations <= MOST and not _compiles():
+        _model = weakref.ref(module)
+        _calls = _torch.nn.modules.module.register_module_forward_pre_hook(_called)
+
+
+def _compiles():
+    """Says whether anything was compiled: a hook on calls would have it compiled anew."""
+    if not compiled.loaded:
+        return False
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return counters is None or bool(counters.get("frames"))
+
+
+def ends():
+    """No calls of modules are looked at any more."""
+    global _model, _calls
+    if _calls is not None:
+        _calls.remove()
+    _model = _calls = None
+
+
+def _called(module, args):
+    if _model is not None and module is _model():
+        _batch()
+        if _batches >= SECOND or steps.phase != "eval":
+            ends()
+
+
+def batch():
+    """The data loader is asked for a batch, within an evaluation."""
+    if _calls is not None:
+        _forget_calls()
+    _batch()
+
+
+@guard.hook("evaluation by a loader")
+def _forget_calls():
+    """The loader tells of batches: calls of the model are not counted too."""
+    global _batches, _before
+    _batches, _before = 0, None
+    ends()
 
 
 @guard.hook("evaluation", heavy=True)
-def batch():
-    """The data loader is asked for a batch, within an evaluation."""
+def _batch():
     global _batches, _before
     _batches += 1
     if _evaluations > MOST or _batches not in (FIRST, SECOND):
@@ -91,31 +136,41 @@ def _look():
 def _note(found, name, where, value):
     tensors = _tensors(value)
     if tensors:
-        size = sum(t.numel() * t.element_size() for t in tensors)
+        size = sum(map(_size, tensors))
         newest = tensors[-1]
         found["%s in %s" % (name, where)] = (
             size,
             len(tensors),
-            newest.grad_fn is not None,
+            getattr(newest, "grad_fn", None) is not None,
             weakref.ref(newest),
         )
 
 
+def _size(thing):
+    return thing.numel() * thing.element_size() if hasattr(thing, "numel") else thing.nbytes
+
+
+def _is_data(thing):
+    """A tensor, or an array that it was turned into."""
+    numpy = sys.modules.get("numpy")
+    return type(thing) is _torch.Tensor or numpy is not None and type(thing) is numpy.ndarray
+
+
 def _tensors(value):
-    """The tensors in a variable: itself, or in a list, one level of tuples, lists and dictionaries
-    deep.
+    """The tensors and arrays in a variable: itself, or in a list, one level of tuples, lists and
+    dictionaries deep.
     """
-    if type(value) is _torch.Tensor:
+    if _is_data(value):
         return [value]
     if type(value) not in (list, tuple, dict) or len(value) > MOST_THINGS:
         return []
     found = []
     for thing in list(value.values()) if type(value) is dict else value:
         if type(thing) in (list, tuple):
-            found.extend(t for t in thing if type(t) is _torch.Tensor)
+            found.extend(t for t in thing if _is_data(t))
         elif type(thing) is dict:
-            found.extend(t for t in thing.values() if type(t) is _torch.Tensor)
-        elif type(thing) is _torch.Tensor:
+            found.extend(t for t in thing.values() if _is_data(t))
+        elif _is_data(thing):
             found.append(thing)
         elif len(found) == 0:
             return []  # no list of tensors

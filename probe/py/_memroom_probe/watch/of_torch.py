@@ -247,6 +247,7 @@ def _enter_backward():
 def _backward_begins():
     """The first backward pass of all, or after an evaluation, which it ends."""
     if steps.phase == "eval":
+        evaluation.ends()
         steps.mark("eval", False, *first_reading()[1:3])
     steps.backward_begins()
 
@@ -326,7 +327,7 @@ def _eval_begins(module):
     ):  # frozen parts are kept in eval mode all along
         steps.mark("eval", True, *first_reading()[1:3])
         steps.phase = "eval"
-        evaluation.begins()
+        evaluation.begins(module)
         _eval_due = began + _EVAL_EVERY_NS
 
 
