@@ -370,7 +370,7 @@ func TestLeaksOfALightningModule(t *testing.T) {
 
 // buildsTorch trains one model after the other and keeps them, or the best one.
 const buildsTorch = `
-import itertools, sys, time, torch, record
+import dataclasses, itertools, sys, time, torch, record
 how = sys.argv[1]
 class Net(torch.nn.Module):
     def __init__(self):
@@ -388,11 +388,17 @@ def train_one():
         time.sleep(0.05)
     return model, optimizer, loss.item()
 
-folds, best = {}, None
+@dataclasses.dataclass
+class Fold:
+    model: object
+    loss: float
+
+folds, best, results = {}, None, []
 for fold in itertools.count():
     model, optimizer, loss = train_one()
     if how == "models": folds[fold] = {"loss": loss, "model": model}
     if how == "optimizers": folds[fold] = optimizer
+    if how == "results": results.append(Fold(model, loss))
     if how == "best": best = model if best is None or loss < 0.1 else best
     if fold >= 9 and record.says(): break
 print("done")
@@ -421,9 +427,11 @@ print("done")
 func TestModelsBuiltInALoop(t *testing.T) {
 	keep := "models built in a loop stay in memory: "
 	for how, c := range map[string]liveCase{
-		"models": {says: []string{keep, "of class Net", "`folds` (dict of ", "builds.py:23"},
+		"models": {says: []string{keep, "of class Net", "`folds` (dict of ", "builds.py:28"},
 			remedies: []string{"release_models"}, never: []string{"clear_session", "detach"}},
-		"optimizers": {says: []string{keep, "of class Adam", "`folds` (dict of ", "builds.py:23"},
+		"optimizers": {says: []string{keep, "of class Adam", "`folds` (dict of ", "builds.py:28"},
+			remedies: []string{"release_models"}},
+		"results": {says: []string{keep, "of class Net", "held by `results` (", "builds.py:30"},
 			remedies: []string{"release_models"}},
 		"best":    {},
 		"nothing": {says: []string{keep, "of class Sequential"}, remedies: []string{"clear_session"}},

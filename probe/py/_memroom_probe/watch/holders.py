@@ -347,6 +347,28 @@ class _Walk:
         return self.holder(name, (owner.file, owner.line, owner.code))
 
 
+def together(found):
+    """The variable that holds most of what was found, None where nothing was. Elements of short
+    lists and dictionaries have names of their own; they count for the variable they are in.
+    """
+    sums: dict = {}  # (variable, file) -> [objects, a holder of them]
+    for (name, file), holder in found.items():
+        variable = name.partition("[")[0]
+        known = sums.setdefault((variable, file), [0, holder])
+        known[0] += holder.count
+        if holder.name == variable:
+            known[1] = holder
+    if not sums:
+        return None
+    (variable, file), (count, holder) = max(sums.items(), key=lambda item: item[1][0])
+    if holder.name == variable:
+        holder.count = count
+        return holder
+    whole = Holder(variable, (holder.file, holder.line, holder.code))
+    whole.count = count
+    return whole
+
+
 def kind_is_deque(thing):
     return issubclass(type(thing), collections.deque)
 

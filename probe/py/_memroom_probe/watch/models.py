@@ -90,7 +90,7 @@ def _suspect(cls, count):
     gc.collect()
     kept = _live().get(cls, [])
     found = holders.look(wanted=set(map(id, kept))) if len(kept) > LEAST // 2 else {}
-    best = max(found.values(), key=lambda h: h.count) if found else None
+    best = holders.together(found)
     if best is not None and best.count < 2:
         best = None
     _counts[cls][-1] = len(kept)
