@@ -13,6 +13,7 @@ type Checkpoint struct {
 	Bytes  event.Bytes
 	Card   event.Bytes // of them on a card
 	Kept   event.Bytes
+	Whole  string // the file of a table or an array, which a rank has read instead
 	File   string // where it was loaded
 	Line   int
 	Holder Holder
@@ -95,6 +96,9 @@ func (w *Watch) Checkpoint(pid int, c Checkpoint) []event.Finding {
 		w.loaded, w.loads = map[int]event.Bytes{}, map[string]bool{}
 	}
 	where := fmt.Sprintf("%s:%d", path.Base(c.File), c.Line)
+	if c.Whole != "" {
+		return w.readWhole(pid, c, where)
+	}
 	if c.Kept > 0 {
 		if c.Kept < w.worth() || w.loads[where] {
 			return nil
@@ -116,6 +120,33 @@ func (w *Watch) Checkpoint(pid int, c Checkpoint) []event.Finding {
 		Title: fmt.Sprintf("each of %d processes loads the whole checkpoint into host memory: %s of "+
 			"%s (%s)", len(w.loaded), sum, w.wall, where),
 		Remedies: []string{"load_once", "shard_at_load"}}}
+}
+
+// readWhole judges a file that a rank has read into host memory: the same one in several ranks is
+// there as often.
+func (w *Watch) readWhole(pid int, c Checkpoint, where string) []event.Finding {
+	if w.wholes == nil {
+		w.wholes = map[string]map[int]event.Bytes{}
+	}
+	if w.wholes[c.Whole] == nil {
+		w.wholes[c.Whole] = map[int]event.Bytes{}
+	}
+	ranks := w.wholes[c.Whole]
+	ranks[pid] = max(ranks[pid], c.Bytes)
+	var sum event.Bytes
+	for _, bytes := range ranks {
+		sum += bytes
+	}
+	if len(ranks) < 2 || w.wall == 0 || sum < w.wall/ranksShare || w.loads["whole "+c.Whole] {
+		return nil
+	}
+	w.loads["whole "+c.Whole] = true
+	f := event.Finding{Kind: "checkpoint", Detail: "ranks_read", Severity: event.SeverityWarning,
+		Bytes: sum, Confidence: 0.85,
+		Title: fmt.Sprintf("each of %d processes reads the whole of %s into host memory: %s of %s "+
+			"(%s)", len(ranks), path.Base(c.Whole), sum, w.wall, where),
+		Remedies: []string{"map_file", "stream_data"}}
+	return []event.Finding{f}
 }
 
 func (c Checkpoint) kept(where string) event.Finding {

@@ -24,6 +24,10 @@ func TestCheckpointsThatStay(t *testing.T) {
 		"loaded": {[]Checkpoint{{Bytes: event.GiB}}, ""},
 		"ranks": {[]Checkpoint{{Bytes: event.GiB}, {Bytes: event.GiB}, {Bytes: event.GiB}},
 			"each of 2 processes loads the whole checkpoint into host memory: 2GiB of 8GiB"},
+		"files": {[]Checkpoint{{Bytes: event.GiB, Whole: "/d/a.npy"}, {Bytes: event.GiB,
+			Whole: "/d/a.npy"}}, "each of 2 processes reads the whole of a.npy into host memory: 2GiB"},
+		"parts": {[]Checkpoint{{Bytes: event.GiB, Whole: "/d/a.npy"}, {Bytes: event.GiB,
+			Whole: "/d/b.npy"}}, ""},
 		"to cards": {[]Checkpoint{{Bytes: event.GiB, Card: event.GiB},
 			{Bytes: event.GiB, Card: event.GiB}}, ""},
 	} {

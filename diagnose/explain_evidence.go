@@ -116,6 +116,7 @@ var claims = map[string]claim{
 	"spawn_copy":     {"frames of spawning", nil},
 	"fork":           {"frames of forking", nil},
 	"worker_cache":   {"a run that saw the dataset in a worker grow", nil},
+	"ranks_read":     {"a run whose ranks read the same file", nil},
 	"map_writer":     {"frames or words of map (datasets)", nil},
 	"shuffle_buffer": {"tf.data's words about its buffer", nil},
 	"ranks_data":     {"several ranks that name the same data", nil},

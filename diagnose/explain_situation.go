@@ -177,6 +177,8 @@ var situations = map[string]situation{
 			remedy.RaiseLimit}, true},
 	"worker_cache": {"the dataset keeps what it has read, in every worker",
 		[]remedy.ID{remedy.WorkerCache, remedy.DataLoaderWorkers, remedy.RaiseLimit}, true},
+	"ranks_read": {"every rank reads the whole file into host memory",
+		[]remedy.ID{remedy.MapFile, remedy.StreamData, remedy.RaiseLimit}, true},
 	"pool_workers": {"the worker processes together need more host memory than there is",
 		[]remedy.ID{remedy.FewerProcesses, remedy.MapProcesses, remedy.DataLoaderWorkers,
 			remedy.StreamData, remedy.RaiseLimit}, true},

@@ -23,8 +23,9 @@ type Watch struct {
 	models    map[string]bool // classes that were said
 	feeding   feedWatch
 	trial     trialWatch
-	loaded    map[int]event.Bytes // the largest checkpoint that each process has loaded
-	loads     map[string]bool     // what was said of them
+	loaded    map[int]event.Bytes            // the largest checkpoint that each process has loaded
+	loads     map[string]bool                // what was said of them
+	wholes    map[string]map[int]event.Bytes // file -> what each rank has read of it
 	asks      []Ask
 	forecasts map[string]Prediction
 }

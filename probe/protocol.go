@@ -187,7 +187,8 @@ type Checkpoint struct {
 	Bytes      event.Bytes `json:"bytes"` // that were loaded
 	Card       event.Bytes `json:"card"`  // of it to a card
 	Kept       event.Bytes `json:"kept,omitempty"`
-	File       string      `json:"file"` // where it was loaded
+	Whole      string      `json:"whole,omitempty"` // a table or an array instead: its file
+	File       string      `json:"file"`            // where it was loaded
 	Line       int         `json:"line"`
 	Holder     string      `json:"holder,omitempty"`
 	HolderFile string      `json:"holder_file,omitempty"`

@@ -142,6 +142,8 @@ var conditions = map[ID]condition{
 	PinMemory: {work: []Work{Training, Evaluating, Preparing, Undecided},
 		any: []Fact{Loader, Pinned}},
 	ShmSize: {work: everyWork},
+	MapFile: {work: []Work{Training, Evaluating, Preparing, Loading, Undecided},
+		all: []Fact{Ranks}},
 	WorkerCache: {work: []Work{Training, Evaluating, Preparing, Undecided},
 		all: []Fact{Loader}},
 	ShareData: {work: []Work{Training, Evaluating, Preparing}, all: []Fact{Loader}},

@@ -52,6 +52,17 @@ func data() []*Remedy {
 		code: map[Framework]string{PyTorch: "samples = memroom.share(samples)   # import memroom; " +
 			"before the DataLoader is made"},
 	}, {
+		ID:    MapFile,
+		Title: "map the file, or let each rank read its own part",
+		Why: "what a rank reads is its own; pages of a mapped file are there once, for all ranks, and the " +
+			"kernel may drop them",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereHost, event.WhereCgroup},
+		code: map[Framework]string{
+			PyTorch: lines("table = numpy.load('table.npy', mmap_mode='r')",
+				"rows = pandas.read_parquet(path, filters=[('part', '=', rank)])   # or one part for each rank"),
+			Python: "table = numpy.load('table.npy', mmap_mode='r')"},
+	}, {
 		ID:    WorkerCache,
 		Title: "keep one cache for all workers, or give each one an end",
 		Why: "what a dataset keeps in a worker is that worker's own; in time every worker has kept the " +

@@ -88,6 +88,7 @@ const (
 	ObjectStore     ID = "object_store"     // Ray's store of objects
 	RayBlocks       ID = "ray_blocks"       // blocks and buffers of Ray Data
 	ShuffleBuffer   ID = "shuffle_buffer"   // tf.data's buffer of whole elements
+	MapFile         ID = "map_file"         // a file that every rank reads
 	WorkerCache     ID = "worker_cache"     // what datasets keep in every worker
 	MapProcesses    ID = "map_processes"    // processes and buffers of datasets' map
 	SelectCard      ID = "select_card"      // each process on its own card

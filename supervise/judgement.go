@@ -66,7 +66,7 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 		return j.watch.Holders(pid, held)
 	case *probe.Checkpoint:
 		return j.watch.Checkpoint(pid, diagnose.Checkpoint{Bytes: m.Bytes, Card: m.Card,
-			Kept: m.Kept, File: m.File, Line: m.Line, Holder: diagnose.Holder{Name: m.Holder,
+			Kept: m.Kept, Whole: m.Whole, File: m.File, Line: m.Line, Holder: diagnose.Holder{Name: m.Holder,
 				File: m.HolderFile, Line: m.HolderLine}})
 	case *probe.Worker:
 		return j.watch.WorkerKeeps(diagnose.Holder{Name: m.Name, Kind: m.Kind, File: m.File,

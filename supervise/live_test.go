@@ -805,6 +805,51 @@ dist.destroy_process_group()
 print("done")
 `
 
+// ranksRead lets every rank read the same array, map it, or read a part of its own.
+const ranksRead = `
+import os, sys, time, numpy, torch
+import torch.distributed as dist
+how = sys.argv[1]
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+folder = os.path.dirname(__file__)
+part = lambda n: os.path.join(folder, "part-%d.npy" % n)
+if rank == 0:
+    for n in range(2): numpy.save(part(n), numpy.zeros(40 << 20, "float32"))
+dist.barrier()
+table = numpy.load(part(0 if how != "parts" else rank), mmap_mode="r" if how == "mapped" else None)
+dist.barrier()
+time.sleep(1)
+dist.destroy_process_group()
+print("done", len(table))
+`
+
+// TestEveryRankReadsTheFile: the same array in every rank is named with its file; a mapped one and
+// parts are not.
+func TestEveryRankReadsTheFile(t *testing.T) {
+	python := testenv.Python(t, "torch", "numpy")
+	for how, c := range map[string]liveCase{
+		"whole": {says: []string{"each of 2 processes reads the whole of part-0.npy into host memory: " +
+			"320MiB of 1.46GiB (ranks.py:12)"}, remedies: []string{"map_file"}},
+		"mapped": {},
+		"parts":  {},
+	} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorkshop(t, ourselves)
+			w.oneThread()
+			got := w.run("--host-mem", "1500MiB", "--", python, "-m", "torch.distributed.run",
+				"--standalone", "--nproc-per-node", "2", w.file("ranks.py", ranksRead), how)
+			summary, err := w.folder().Summary()
+			if err != nil || strings.Count(got.out, "done") != 2 {
+				t.Fatalf("%v, exit %d\n%s\n%s", err, got.code, got.out, got.err)
+			}
+			c.kind = "checkpoint"
+			c.check(t, slices.DeleteFunc(summary.Findings,
+				func(f event.Finding) bool { return f.Kind != c.kind }))
+		})
+	}
+}
+
 // TestEveryRankLoadsTheCheckpoint: real ranks that each load the whole checkpoint into host memory
 // are named with their number; ranks that map the file share its pages, and one that loads alone
 // is no finding.

@@ -99,6 +99,11 @@ def _cmdline() -> list[str]:
         return []
 
 
+def world() -> int | None:
+    """How many ranks there are, as the launcher says or the program's group."""
+    return _number(_WORLD) or _group()[1]
+
+
 def _number(names: tuple[str, ...]) -> int | None:
     for name in names:
         text = os.environ.get(name, "")

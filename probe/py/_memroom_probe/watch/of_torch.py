@@ -9,13 +9,14 @@ import functools
 import sys
 import weakref
 
-from .. import compiled, guard, imports
+from .. import compiled, guard, imports, process
 from . import (
     checkpoints,
     evaluation,
     feeding,
     host,
     steps,
+    tables,
     torch_account,
     torch_compiled,
     torch_oom,
@@ -62,6 +63,9 @@ def install(torch):
             guard.fault(part.__module__ + "." + part.__name__, error)
     imports.when_imported("torch.utils.data.dataloader", _hook_loader)
     imports.when_imported("torch.utils.data._utils.fetch", workers.hook)
+    if (process.world() or 1) > 1:
+        imports.when_imported("numpy", tables.hook_numpy)
+        imports.when_imported("pandas", tables.hook_pandas)
     steps.command("empty_cache", _empty_cache)
     cuda = getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None)
     steps.begin("torch", str(torch.__version__), **({"cuda": cuda} if cuda else {}))
