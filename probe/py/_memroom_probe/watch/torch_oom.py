@@ -18,6 +18,7 @@ MAX_SNAPSHOTS = 3
 _torch: Any = None
 _told = 0
 _snapshots = 0
+_missed = 0  # bytes of the largest request that failed
 
 
 def install(torch: Any) -> None:
@@ -49,6 +50,7 @@ def _observe(device: int, requested: int, device_total: int, device_free: int) -
     _told += 1
     if _told > MAX_TOLD:
         return
+    _note_if_it_goes_on(requested)
     from . import of_torch
 
     _, allocated, reserved, _, split = of_torch.reading(device)[:5]
@@ -71,6 +73,28 @@ def _observe(device: int, requested: int, device_total: int, device_free: int) -
     fields["snapshot"], fields["lines"] = dump("oom"), recording()
     fields["frames"] = oom.current_frames()
     link.send("oom", fields)
+
+
+def _note_if_it_goes_on(requested: int) -> None:
+    """A step that ends after this shows that somebody did without. Remedies tell that
+    themselves, with what they know of it.
+    """
+    global _missed
+    first, _missed = not _missed, max(_missed, requested)
+    if first and not os.environ.get("MEMROOM_APPLY"):
+        steps.at(steps.step + 1, _went_on)
+
+
+def _went_on(step: int) -> None:
+    fields = {
+        "kind": "note",
+        "id": "gpu_mem",
+        "text": "a request for %.2f GiB failed and training went on. Where a library did without "
+        "that work space, it took another algorithm: results are then equal up to rounding"
+        % (_missed / 2**30),
+        "amplifies": "a library did without the work space that it wanted",
+    }
+    link.send("said", fields)
 
 
 def _allowed(device: int) -> float:
