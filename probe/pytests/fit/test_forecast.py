@@ -11,7 +11,14 @@ from _memroom_probe.fit.calls import refers
 from _memroom_probe.fit.choose.case import Case
 from _memroom_probe.fit.choose.choices import Choice
 from _memroom_probe.fit.choose.forecast import Forecast
-from _memroom_probe.fit.choose.search import AGAIN, equal_for_first_step, frugal, half_way, roomier
+from _memroom_probe.fit.choose.search import (
+    AGAIN,
+    cheapest,
+    equal_for_first_step,
+    frugal,
+    half_way,
+    roomier,
+)
 from _memroom_probe.fit.remedies.microbatch import Share
 
 
@@ -100,6 +107,15 @@ class Ways(unittest.TestCase):
         quick, least = blocks(100, 1), blocks(50, 2)
         self.assertIs(frugal([quick, least], 300), quick)
         self.assertIs(frugal([quick, least], 300, spacious=True), least)
+
+
+class NothingFits(unittest.TestCase):
+    def test_the_last_bytes_count(self):
+        """One piece more that is kept is faster, and was what made it run out again."""
+        kept, least = pieces(104, 1.0), pieces(100, 1.5)
+        it = case(least, Choice("as it is", 400, 300), kept, least)
+        self.assertEqual(cheapest({it: 1}, 90), {it: least})
+        self.assertEqual(cheapest({it: 1}, 110), {it: kept})
 
 
 class FirstStepWhereRoundingGrows(unittest.TestCase):

@@ -438,7 +438,8 @@ class Governor:
         ):
             return self._look(module, call, args, kwargs)
         amplifies = _amplifies()
-        lacks = self._is_equal_without_state([candidates], free, amplifies)
+        matters = amplifies or any(c.coarse for c in candidates)
+        lacks = self._is_equal_without_state([candidates], free, matters)
         if lacks and self._send_state_away(around):
             held = around.held()
             free = self._budget(around.limit) - held
@@ -557,11 +558,12 @@ class Governor:
         most = min(free, whole) if self.failed else free
         return frugal(candidates, most, free, spacious=_has_convolutions(module))
 
-    def _is_equal_without_state(self, candidates, free, amplifies):
-        """Whether what is equal to the bit fits only with optimizer state in host memory, in a
-        training that amplifies rounding. candidates: of each call that is looked at.
+    def _is_equal_without_state(self, candidates, free, matters):
+        """Whether what is equal to the bit fits only with optimizer state in host memory, where
+        that matters: in a training that amplifies rounding, or where pieces differ by more than
+        rounding. candidates: of each call that is looked at.
         """
-        if not amplifies or self._state is None or self._state.active:
+        if not matters or self._state is None or self._state.active:
             return False
         least_equal = sum(min(c.needs for c in some if c.bitwise) for some in candidates)
         return free < least_equal <= free + room.state() + self._state_to_come()
@@ -807,7 +809,9 @@ class Governor:
             free = room_left()
             always, taken = beside() + forecast.missed(), cheapest_if_equal(cases, free)
         taken = self._fitting_elsewhere(cases, taken, free, now)
-        if self._ran_equal(cases, taken, step):
+        ran = free < now <= together(cases, taken.get)  # nothing fits for sure, and this did
+        ran = ran and any(case.choice.remedies() for case in cases)
+        if ran or self._ran_equal(cases, taken, step):
             taken = {case: case.choice for case in cases}
         if wall:
             taken = roomier(cases, taken, min(free, self._below(now, wall, step.around.limit)))

@@ -4,6 +4,7 @@
 AGAIN = "its gradients are differentiated again"
 
 NEARLY = 1.05  # times the least that counts as the least
+AT_THE_WALL = 1.01  # the same where nothing is predicted to fit: there the last bytes count
 
 WORTH = 1.35  # times its seconds that it may cost to give a library its work space
 WORTH_MORE = 2.5  # the same where a training amplifies what another algorithm rounds otherwise
@@ -82,12 +83,12 @@ def _fastest(candidates):
     return min(candidates, key=lambda c: c.price) if candidates else None
 
 
-def least(candidates, needs):
+def least(candidates, needs, nearly=NEARLY):
     """The fastest of those that need about the least: a hundred pieces for the last few bytes are
     worth nobody's while.
     """
     least = min(needs(c) for c in candidates)
-    return _fastest([c for c in candidates if needs(c) <= NEARLY * least])
+    return _fastest([c for c in candidates if needs(c) <= nearly * least])
 
 
 def roomier(cases, taken, free, worth=WORTH):
@@ -180,6 +181,7 @@ def cheapest(cases, free, of=_all):
         case: least(
             [c for c in of(case) if c.remedies()] or of(case),
             lambda c: c.needs + others * c.stays,
+            AT_THE_WALL,
         )
         for case in cases
     }
