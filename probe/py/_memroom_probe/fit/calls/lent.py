@@ -9,6 +9,8 @@ from typing import Any, Dict, List, Tuple
 
 import torch
 
+from . import inside
+
 Places = List[Tuple[Dict[str, Any], str, Any]]  # where parameters lie, with what lay there
 
 
@@ -18,10 +20,9 @@ class AsCalled:
     """
 
     def __init__(self, modules: List[torch.nn.Module]) -> None:
-        inside = {id(m): m for top in modules for m in top.modules()}.values()
         self.places: Places = [
             (m._parameters, key, p)
-            for m in inside
+            for m in inside.modules(modules)
             for key, p in m._parameters.items()
             if p is not None
         ]
