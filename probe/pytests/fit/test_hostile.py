@@ -163,6 +163,104 @@ def noise_without_an_end():
     return loop(Gumbel(), lambda m, b: F.nll_loss(torch.log(m(b[0]) + 1e-6), b[1]))
 
 
+# --- what a trial must put back
+
+
+def buffer_replaced():
+    class Centres(WithLoss):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("centre", torch.zeros(3))
+
+        def forward(self, x, y):
+            out = Net.forward(self, x)
+            self.centre = 0.9 * self.centre + 0.1 * out.detach().mean(0)
+            return F.cross_entropy(out - self.centre, y)
+
+    return loop(Centres(), inside)
+
+
+def attribute_replaced():
+    class Centres(WithLoss):
+        def __init__(self):
+            super().__init__()
+            self.centre = None
+
+        def forward(self, x, y):
+            out = Net.forward(self, x)
+            now = out.detach().mean(0)
+            self.centre = now if self.centre is None else 0.9 * self.centre + 0.1 * now
+            return F.cross_entropy(out - self.centre, y)
+
+    return loop(Centres(), inside)
+
+
+def attribute_changed_in_place():
+    class Centres(WithLoss):
+        def __init__(self):
+            super().__init__()
+            self.centre = torch.zeros(3)
+
+        def forward(self, x, y):
+            out = Net.forward(self, x)
+            self.centre.lerp_(out.detach().mean(0), 0.1)
+            return F.cross_entropy(out - self.centre, y)
+
+    return loop(Centres(), inside)
+
+
+# --- losses that are no mean over samples, or one by other weights
+
+
+def small_variance():
+    class Spreads(Net):
+        def forward(self, x, y):
+            out = super().forward(x)
+            return F.cross_entropy(out, y) + 0.01 * out.var(0).mean()
+
+    return loop(Spreads(), inside)
+
+
+def weights_of_classes():
+    class Weighs(Net):
+        def forward(self, x, y):
+            return F.cross_entropy(super().forward(x), y, torch.tensor([0.2, 1.0, 3.0]))
+
+    return loop(Weighs(), inside)
+
+
+def reward_less_its_mean():
+    class Learns(Net):
+        def forward(self, x, y):
+            reward = y.float()
+            return -(F.log_softmax(super().forward(x), -1)[:, 0] * (reward - reward.mean())).mean()
+
+    return loop(Learns(), inside)
+
+
+def overlap_of_the_batch():
+    class Overlaps(Net):
+        def forward(self, x, y):
+            p, t = super().forward(x).softmax(-1), F.one_hot(y, 3).float()
+            return 1 - (2 * (p * t).sum() + 1) / (p.sum() + t.sum() + 1)
+
+    return loop(Overlaps(), inside)
+
+
+def weighed_by_uncertainty():
+    class Two(Net):
+        def __init__(self):
+            super().__init__()
+            self.doubt = nn.Parameter(torch.zeros(2))
+
+        def forward(self, x, y):
+            out = super().forward(x)
+            losses = torch.stack([F.cross_entropy(out, y), F.mse_loss(out[:, 0], x[:, 0])])
+            return (torch.exp(-self.doubt) * losses + self.doubt).sum()
+
+    return loop(Two(), inside)
+
+
 # --- rows that see each other, or the size of the batch
 
 
@@ -601,6 +699,14 @@ CASES = (
     counter_of_the_file,
     one_mask_for_all_rows,
     noise_without_an_end,
+    buffer_replaced,
+    attribute_replaced,
+    attribute_changed_in_place,
+    small_variance,
+    weights_of_classes,
+    reward_less_its_mean,
+    overlap_of_the_batch,
+    weighed_by_uncertainty,
     balanced_experts,
     divided_by_a_root,
     penalty_beside_a_mean,

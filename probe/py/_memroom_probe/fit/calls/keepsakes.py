@@ -16,9 +16,10 @@ _CONTAINERS = (list, dict, set, collections.deque)
 
 
 class Snapshot:
-    """The numbers and containers among the attributes of a module and all below it as they are now,
-    and those among the variables that their code names, to be put back. Other attributes are left
-    alone: a first call may set up caches and say so in a flag.
+    """The numbers, containers and tensors among the attributes and buffers of a module and all
+    below it as they are now, and those among the variables that their code names, to be put back.
+    Other attributes are left alone: a first call may set up caches and say so in a flag. So is a
+    tensor that was not there, where a flag changed too.
     """
 
     def __init__(self, module):
@@ -27,6 +28,7 @@ class Snapshot:
             (m, {key: value for key, value in vars(m).items() if _is_number(value)})
             for m in module.modules()
         ]
+        self.tensors = [_Tensors(m) for m in module.modules()]
         self.variables = [
             place for kind in kinds for place in refers.variables(kind) if _is_number(place[2])
         ]
@@ -53,6 +55,50 @@ class Snapshot:
         for value, content in self.containers:
             if _differs(value, content):
                 _refill(value, content)
+        for tensors in self.tensors:
+            tensors.put_back()
+
+
+SMALL = 1 << 16  # elements up to which a tensor among the attributes is copied
+
+
+class _Tensors:
+    """The buffers and the tensors among the attributes of one module. What a call replaces is put
+    back; what it changes in place too, where the tensor is small (buffers are copied elsewhere).
+    """
+
+    def __init__(self, module):
+        own = vars(module)
+        self.own, self.buffers, self.replaced = own, module._buffers, dict(module._buffers)
+        self.flags = _flags(own)
+        self.before = {
+            key: value
+            for key, value in own.items()
+            if value is None or isinstance(value, torch.Tensor)
+        }
+        self.copies = [
+            (value, value._version, value.detach().clone())
+            for value in self.before.values()
+            if value is not None and not value.is_inference() and value.numel() <= SMALL
+        ]
+
+    def put_back(self):
+        for key, value in self.replaced.items():
+            if key in self.buffers and self.buffers[key] is not value:
+                self.buffers[key] = value
+        same = _flags(self.own) == self.flags
+        for key, value in self.before.items():
+            now = self.own.get(key)
+            if now is not value and isinstance(now, torch.Tensor) and (same or value is not None):
+                self.own[key] = value
+        with torch.no_grad():
+            for value, version, content in self.copies:
+                if value._version != version and value.shape == content.shape:
+                    value.copy_(content)
+
+
+def _flags(own):
+    return {key: value for key, value in own.items() if isinstance(value, bool)}
 
 
 def _is_number(value):

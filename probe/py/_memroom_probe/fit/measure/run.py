@@ -222,6 +222,7 @@ class _State:
     def __init__(self, module):
         self.module = module
         self.buffers = [(b, b.detach().clone()) for b in module.buffers()]
+        self.places = [(m._buffers, dict(m._buffers)) for m in module.modules() if m._buffers]
         self.parameters = weights.Kept(module)
 
     def put_back(self):
@@ -230,6 +231,8 @@ class _State:
             for buffer, value in self.buffers:
                 if buffer.shape == value.shape:
                     buffer.copy_(value)
+        for names, before in self.places:  # a call may replace a buffer
+            names.update((key, b) for key, b in before.items() if names.get(key) is not b)
 
     def again(self):
         """Puts them back, and keeps them for once more."""
