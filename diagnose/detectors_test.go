@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -269,5 +270,22 @@ func TestAccountsAddUp(t *testing.T) {
 	if a := Host(outside, 3*event.GiB); a.Sum() != 3*event.GiB || a.Over != event.GiB ||
 		a.Overlap != 0 {
 		t.Errorf("more than a limit that the monitor holds: %+v", a)
+	}
+}
+
+// TestLoadersCuresNeedALoader: fewer workers are no advice for a program that was not seen to wait
+// for a data loader.
+func TestLoadersCuresNeedALoader(t *testing.T) {
+	short := event.Sample{Machine: &event.MachineSample{Total: 8 * event.GiB,
+		Available: 100 * event.MiB, PressureFull: 50}, Anonymous: 7 * event.GiB, Processes: 1}
+	for _, loads := range []bool{false, true} {
+		h := hostWatch{loads: loads}
+		for name, f := range map[string]*event.Finding{"nearly out": h.nearlyOut(short,
+			DefaultThresholds()), "pressure": h.pressure(short, DefaultThresholds())} {
+			if f == nil || slices.Contains(f.Remedies, "dataloader_workers") != loads ||
+				!slices.Contains(f.Remedies, "raise_limit") {
+				t.Errorf("%s, a loader %v: %+v", name, loads, f)
+			}
+		}
 	}
 }

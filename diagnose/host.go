@@ -139,7 +139,7 @@ func (h *hostWatch) pressure(s event.Sample, limits Thresholds) *event.Finding {
 			some, full),
 		Evidence: []string{"pressure stall information of " + where,
 			fmt.Sprintf("the run holds %s that the kernel cannot free", s.Unreclaimable())},
-		Remedies: []string{"dataloader_workers", "pin_memory", "stream_data", "raise_limit"},
+		Remedies: h.cures("stream_data", "raise_limit"),
 	}
 }
 
@@ -167,7 +167,7 @@ func (h *hostWatch) nearlyOut(s event.Sample, limits Thresholds) *event.Finding 
 		Title: fmt.Sprintf("only %s of %s host memory are free (%s)", left, total, where),
 		Evidence: []string{fmt.Sprintf("the run holds %s that the kernel cannot free, in %d processes",
 			s.Unreclaimable(), s.Processes)},
-		Remedies: []string{"dataloader_workers", "pin_memory", "stream_data", "raise_limit"},
+		Remedies: h.cures("stream_data", "raise_limit"),
 	}
 }
 
@@ -186,8 +186,16 @@ func (h *hostWatch) swapping(s event.Sample, limits Thresholds) *event.Finding {
 			h.swap.growth(), s.Swapped),
 		Evidence: []string{fmt.Sprintf("swap in use %s of %s",
 			s.Machine.SwapTotal-s.Machine.SwapFree, s.Machine.SwapTotal)},
-		Remedies: []string{"stream_data", "dataloader_workers", "optimizer_offload", "raise_limit"},
+		Remedies: h.cures("stream_data", "optimizer_offload", "raise_limit"),
 	}
+}
+
+// cures puts those of a data loader first, where the run was seen to use one.
+func (h *hostWatch) cures(others ...string) []string {
+	if !h.loads {
+		return others
+	}
+	return append([]string{"dataloader_workers", "pin_memory"}, others...)
 }
 
 func (h *hostWatch) shm(s event.Sample, limits Thresholds) *event.Finding {
