@@ -60,7 +60,7 @@ func curesOf(held []Holder) (cures []string, detail string) {
 	switch {
 	case len(held) == 0:
 		return nil, ""
-	case held[0].Nodes == 0:
+	case held[0].Nodes == 0 || strings.Contains(held[0].Kind, "exceptions with"):
 		return []string{"keep_less"}, "kept"
 	}
 	return []string{"detach", "remove_hooks"}, "kept_graph"

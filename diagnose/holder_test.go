@@ -20,6 +20,9 @@ func TestCuresOfWhatIsHeld(t *testing.T) {
 		"a sum with its graph": {[]Holder{{Name: "total", Nodes: 90}}, "detach", "keep_less", "kept_graph"},
 		"the largest decides": {[]Holder{{Name: "history", Host: 9}, {Name: "total", Nodes: 9}},
 			"keep_less", "detach", "kept"},
+		"exceptions": {[]Holder{{Name: "failures", Nodes: 9, Host: 9,
+			Kind: "list of 15, exceptions with the variables of their functions"}},
+			"keep_less", "detach", "kept"},
 		"and by a graph": {[]Holder{{Name: "total", Nodes: 9}, {Name: "history", Host: 9}},
 			"detach", "keep_less", "kept_graph"},
 	} {

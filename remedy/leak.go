@@ -32,7 +32,8 @@ func memoryLeaks() []*Remedy {
 		code: map[Framework]string{
 			PyTorch: lines("history.append(out.mean().item())            # a number for each step",
 				"history = collections.deque(maxlen=100)      # or only the last steps",
-				"torch.save(out, f'out-{step}.pt')            # or a file for each"),
+				"torch.save(out, f'out-{step}.pt')            # or a file for each",
+				"errors.append(str(error))                    # an exception keeps variables, with their graphs"),
 			TensorFlow: lines("history.append(float(tf.reduce_mean(out)))   # a number for each step",
 				"history = collections.deque(maxlen=100)      # or only the last steps"),
 			JAX: lines("history.append(float(out.mean()))            # a number for each step",
