@@ -183,6 +183,7 @@ func (c *ctx) causalLoss(logits, labels *tape.Tensor) *tape.Tensor {
 	}
 	var out *tape.Tensor
 	c.Outputs.Also(logits)
+	c.Given(logits)
 	c.As(event.CategoryLoss, func() {
 		f := c.Enter(logits)
 		var l, padded, shifted *tape.Tensor
@@ -201,6 +202,7 @@ func (c *ctx) causalLoss(logits, labels *tape.Tensor) *tape.Tensor {
 func (c *ctx) copiedLoss(logits, labels *tape.Tensor) *tape.Tensor {
 	var out *tape.Tensor
 	c.Outputs.Also(logits)
+	c.Given(logits)
 	c.As(event.CategoryLoss, func() {
 		f := c.Enter(logits)
 		var l, shifted, targets *tape.Tensor
@@ -222,6 +224,7 @@ func (c *ctx) copiedLoss(logits, labels *tape.Tensor) *tape.Tensor {
 func (c *ctx) wideLoss(logits, labels *tape.Tensor) *tape.Tensor {
 	var out *tape.Tensor
 	c.Outputs.Also(logits)
+	c.Given(logits)
 	c.As(event.CategoryLoss, func() {
 		f := c.Enter(logits)
 		var l *tape.Tensor
@@ -236,6 +239,7 @@ func (c *ctx) wideLoss(logits, labels *tape.Tensor) *tape.Tensor {
 func (c *ctx) plainLoss(logits, labels *tape.Tensor) *tape.Tensor {
 	var out *tape.Tensor
 	c.Outputs.Also(logits)
+	c.Given(logits)
 	c.As(event.CategoryLoss, func() {
 		f := c.Enter(logits)
 		out = f.Leave(c.CrossEntropy(c.View(logits, -1, logits.Dim(-1)), c.View(labels, -1)))
@@ -256,6 +260,5 @@ func (c *ctx) asInput(x *tape.Tensor) *tape.Tensor {
 func (c *ctx) logits(fn func() *tape.Tensor) *tape.Tensor {
 	var out *tape.Tensor
 	c.As(event.CategoryLoss, func() { out = fn() })
-	c.Given(out)
 	return out
 }

@@ -145,26 +145,48 @@ func (c *ctx) swinEncode(x *tape.Tensor, stages []*swinStage, side int64) *tape.
 	f.Set(&h, x)
 	n := side
 	for i, st := range stages {
-		g := c.Enter(h)
-		var y, before *tape.Tensor
-		g.Set(&y, h)
-		for j, b := range st.blocks {
-			g.Set(&y, c.layer(fmt.Sprintf("layers.%d.blocks.%d", i, j),
-				func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], n) }, y))
+		var picture *tape.Tensor
+		side := n
+		stage := func(a []*tape.Tensor) *tape.Tensor {
+			y, p := st.run(c, a[0], i, side)
+			picture = p
+			return y
 		}
-		g.Set(&before, y)
-		if st.reduce.w != nil {
-			g.Set(&y, st.merge(c, y, n))
-			n = (n + 1) / 2
+		var out *tape.Tensor
+		if c.Checkpointing { // the stage, and each block in it
+			out = c.Graph.Checkpoint(stage, h)
+		} else {
+			out = stage([]*tape.Tensor{h})
 		}
-		// made for every stage, used or not
-		picture := c.Contiguous(c.Permute(c.View(y, y.Shape[0], n, n, y.Dim(-1)), 0, 3, 1, 2))
-		out := y
-		g.Leave(out, picture)
 		f.Set(&h, out)
 		f.Set(&image, picture)
+		if st.reduce.w != nil {
+			n = (n + 1) / 2
+		}
 	}
 	return f.Leave(h)
+}
+
+// run is the blocks of one stage on a map of so many patches a side, and the merging after them. It
+// gives the picture of the result too, which is made for every stage, used or not.
+func (st *swinStage) run(c *ctx, x *tape.Tensor, number int, side int64) (y, picture *tape.Tensor) {
+	f := c.Enter(x)
+	var before *tape.Tensor
+	f.Set(&y, x)
+	for j, b := range st.blocks {
+		f.Set(&y, c.layer(fmt.Sprintf("layers.%d.blocks.%d", number, j),
+			func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], side) }, y))
+	}
+	f.Set(&before, y)
+	now := side
+	if st.reduce.w != nil {
+		f.Set(&y, st.merge(c, y, side))
+		now = (side + 1) / 2
+	}
+	picture = c.Contiguous(c.Permute(c.View(y, y.Shape[0], now, now, y.Dim(-1)), 0, 3, 1, 2))
+	out := y
+	f.Leave(out, picture)
+	return out, picture
 }
 
 // merge is SwinPatchMerging.

@@ -17,6 +17,10 @@ type checkpoint struct {
 	// end
 	made []*Tensor
 	last *Node // of the recompute: the early stop may leave it without a result
+
+	nests bool        // there are regions inside
+	outer *checkpoint // the region around this one, or nil
+	lent  []int       // slots of the outer region where the arguments are, -1 for none
 }
 
 // stopRecompute ends a recompute: everything that is needed has been made.
@@ -25,8 +29,13 @@ type stopRecompute struct{ c *checkpoint }
 // Checkpoint runs fn under checkpointing. args are kept until the last backward node of the region
 // has run; fn borrows them.
 func (g *Graph) Checkpoint(fn func(args []*Tensor) *Tensor, args ...*Tensor) *Tensor {
-	if g.noGrad > 0 || g.redo != nil {
+	switch {
+	case g.noGrad > 0:
 		return fn(args)
+	case g.redo != nil:
+		return g.nestedAgain(fn, args)
+	case g.ckpt != nil:
+		return g.nested(fn, args)
 	}
 	g.Checkpointed = true
 	c := &checkpoint{g: g, run: fn, module: g.module}
@@ -41,6 +50,48 @@ func (g *Graph) Checkpoint(fn func(args []*Tensor) *Tensor, args ...*Tensor) *Te
 	out := fn(c.args)
 	g.ckpt = nil
 	c.done()
+	return out
+}
+
+// nested runs a region inside another. What it keeps is its own; its arguments are kept by the
+// outer one, which drops them like the rest and makes them again.
+func (g *Graph) nested(fn func(args []*Tensor) *Tensor, args []*Tensor) *Tensor {
+	outer := g.ckpt
+	outer.nests = true
+	c := &checkpoint{g: g, run: fn, module: g.module, outer: outer}
+	for _, a := range args {
+		at := -1
+		if a != nil {
+			at = outer.slot().idx
+		}
+		c.lent = append(c.lent, at)
+	}
+	g.ckpt = c
+	c.live++
+	f := g.Enter(args...)
+	out := f.Leave(fn(args))
+	g.ckpt = outer
+	c.done()
+	return out
+}
+
+// nestedAgain is nested in the recompute of the outer region: the arguments are offered to it, and
+// what is kept inside is dropped once more.
+func (g *Graph) nestedAgain(fn func(args []*Tensor) *Tensor, args []*Tensor) *Tensor {
+	outer := g.redo
+	if !outer.nests {
+		return fn(args)
+	}
+	for _, a := range args {
+		if a != nil {
+			outer.offer(a)
+		}
+	}
+	inner := &checkpoint{g: g, slots: -1}
+	g.redo = inner
+	out := fn(args)
+	g.redo = outer
+	outer.made = append(outer.made, inner.made...)
 	return out
 }
 
@@ -60,6 +111,11 @@ func (c *checkpoint) done() {
 		a.drop()
 	}
 	c.args = nil
+	for _, at := range c.lent {
+		if at >= 0 {
+			c.outer.done()
+		}
+	}
 	for _, t := range c.again {
 		t.drop()
 	}
@@ -90,6 +146,13 @@ func (c *checkpoint) take(idx int) *Tensor {
 func (c *checkpoint) recompute() {
 	g := c.g
 	c.ran = true
+	for _, at := range c.lent {
+		var a *Tensor
+		if at >= 0 {
+			a = c.outer.take(at)
+		}
+		c.args = append(c.args, a)
+	}
 	c.again = make([]*Tensor, c.slots)
 	module, op, cat := g.module, g.op, g.cat
 	depth := len(g.frames)
