@@ -393,6 +393,13 @@ class Fold:
     model: object
     loss: float
 
+def slow_layer():
+    time.sleep(0.25)
+    return torch.nn.Linear(1024, 1024)
+
+if how == "layers":
+    layers = [slow_layer() for _ in range(12)]
+    best = torch.nn.Sequential(*layers)
 folds, best, results = {}, None, []
 for fold in itertools.count():
     model, optimizer, loss = train_one()
@@ -427,13 +434,14 @@ print("done")
 func TestModelsBuiltInALoop(t *testing.T) {
 	keep := "models built in a loop stay in memory: "
 	for how, c := range map[string]liveCase{
-		"models": {says: []string{keep, "of class Net", "`folds` (dict of ", "builds.py:28"},
+		"models": {says: []string{keep, "of class Net", "`folds` (dict of ", "builds.py:35"},
 			remedies: []string{"release_models"}, never: []string{"clear_session", "detach"}},
-		"optimizers": {says: []string{keep, "of class Adam", "`folds` (dict of ", "builds.py:28"},
+		"optimizers": {says: []string{keep, "of class Adam", "`folds` (dict of ", "builds.py:35"},
 			remedies: []string{"release_models"}},
-		"results": {says: []string{keep, "of class Net", "held by `results` (", "builds.py:30"},
+		"results": {says: []string{keep, "of class Net", "held by `results` (", "builds.py:37"},
 			remedies: []string{"release_models"}},
 		"best":    {},
+		"layers":  {},
 		"nothing": {says: []string{keep, "of class Sequential"}, remedies: []string{"clear_session"}},
 		"clear":   {},
 	} {

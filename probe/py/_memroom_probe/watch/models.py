@@ -22,6 +22,7 @@ RISES = 3  # counts in a row at which there were more
 MOST_CLASSES = 3
 
 _last_ns = 0  # when a parameter was last registered
+_step = -1  # the last step before the model that was last begun
 _due_ns = 0  # before which nothing is counted
 _counts: dict = {}  # class -> live models at the last counts
 _pages = 0  # anonymous bytes at the first count
@@ -32,12 +33,16 @@ _users: set = set()  # ids of Keras models that were seen to train or predict
 
 
 def registered():
-    """A parameter of a torch module is registered. The first after a pause begins a model."""
-    global _last_ns
+    """A parameter of a torch module is registered. The first after a pause begins a model, if steps
+    were made since the one before: layers that take long to build, in a list of their own until the
+    model has them, are no models.
+    """
+    global _last_ns, _step
     now = guard.now()
     paused = now - _last_ns > PAUSE_NS
     _last_ns = now
-    if paused or now > _due_ns > 0:
+    if (paused or now > _due_ns > 0) and steps.step != _step:
+        _step = steps.step
         begins(now)
 
 
