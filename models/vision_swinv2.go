@@ -153,9 +153,10 @@ func (c *ctx) swinV2Encode(x *tape.Tensor, stages []*swinV2Stage, side int64) *t
 	n := side
 	for i, st := range stages {
 		var last *tape.Tensor
+		side := n // a recompute comes after the loop has gone on
 		out := c.layer(fmt.Sprintf("layers.%d", i), func(a []*tape.Tensor) *tape.Tensor {
 			var y *tape.Tensor
-			y, last = st.run(c, a[0], n)
+			y, last = st.run(c, a[0], side)
 			return y
 		}, h)
 		f.Set(&h, out)

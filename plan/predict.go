@@ -606,7 +606,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	if r.all[0].approx && !r.places { // runs that differ much may all lie on one side
 		low -= (high - low) / 2
 	}
-	low -= r.all[0].doubt
+	low -= 2 * r.all[0].doubt // smaller ones may find a place in the cache, too
 	over := t.overhead(r.all[0].usesDNN)
 	if s.Ranks > 1 {
 		p.warn("NCCL's own buffers are assumed to take %s of the card beside PyTorch's memory; the "+
