@@ -60,6 +60,14 @@ def _runs(file, name: str) -> bool:
     )
 
 
+def _unwrapped(file, name: str) -> bool:
+    """model = model.module: what is trained is the model on one card"""
+    return any(
+        isinstance(n, ast.Assign) and key(n.targets[0]) == name and key(n.value) == name + ".module"
+        for n in file.nodes
+    )
+
+
 _LOSSES = re.compile(r"criteri|loss", re.I)
 _RESTORES = re.compile(r"restor|load_|_load$|resume", re.I)
 
@@ -83,6 +91,8 @@ def data_parallel(file) -> Iterator[dict]:
                 continue
             if call.args and _LOSSES.search(key(call.args[0]) or ""):
                 continue  # the loss divided over the cards is the cure
+            if name is not None and _unwrapped(file, name):
+                continue
             if _RESTORES.search(getattr(file.places[s].function, "name", "")):
                 continue  # wrapped so that the names of a checkpoint fit
             yield rules.finding(

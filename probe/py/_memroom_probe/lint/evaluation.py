@@ -8,7 +8,7 @@ from . import rules
 from .calls import called_without_grad
 from .evidence import FEW, rounds_around
 from .flow import Scope, calls_module, in_order, scopes
-from .names import LOOPS, constant, key, method, own, targets, walk_here
+from .names import LOOPS, constant, key, keyword, method, own, targets, walk_here
 
 _HELD_OUT = re.compile(r"(^|_|\.)(val|valid|validation|test|dev|eval|evaluation|holdout)", re.I)
 # `test` alone: names that begin with test_ are unit tests.
@@ -109,6 +109,15 @@ def _grad_off_for_good(file) -> bool:
     )
 
 
+def begins_with_grad(node) -> bool:
+    """loss = torch.tensor(0.0, requires_grad=True): it is given back for its gradient"""
+    return (
+        isinstance(node, ast.Call)
+        and method(node) in ("tensor", "zeros", "ones")
+        and constant(keyword(node, "requires_grad")) is True
+    )
+
+
 def _steers_grad(scope: Scope) -> bool:
     """The scope asks for gradients of its own (adversarial examples, saliency): leave it alone."""
     return any(
@@ -116,6 +125,7 @@ def _steers_grad(scope: Scope) -> bool:
         and (
             (scope.file.callee(node) or "").endswith("autograd.grad")
             or method(node) in ("requires_grad_", "enable_grad", "set_grad_enabled")
+            or begins_with_grad(node)
         )
         for s in scope.statements
         for node in own(s)
@@ -272,6 +282,8 @@ def _feeds_later(scope: Scope, loop) -> bool:
 
 def _forward_with_grad(file, scope: Scope, loop, evaluated) -> Optional[dict]:
     held_out = isinstance(loop, ast.For) and _is_held_out(file, scope, loop)
+    if other_branch_is_quiet(file, loop):
+        return None
     for s in in_order(loop.body):
         if file.places[s].no_grad:
             continue
@@ -299,6 +311,23 @@ def _forward_with_grad(file, scope: Scope, loop, evaluated) -> Optional[dict]:
 
 # Networks of metrics, which switch the gradients of their parameters off when they are made.
 _BORN_FROZEN = re.compile(r"^(\w*InceptionV3\w*|LPIPS|PerceptualLoss|FrechetInceptionDistance)$")
+
+
+def other_branch_is_quiet(file, loop) -> bool:
+    """if quiet: with torch.no_grad(): ... else: the same with gradients, because the caller asks"""
+    for i in file.places[loop].ifs:
+        if not isinstance(i, ast.If):
+            continue
+        inside = any(x is loop for x in in_order(i.body))
+        other = i.orelse if inside else i.body
+        if any(
+            isinstance(s, ast.With) and file.places[b].no_grad
+            for s in in_order(other)
+            if isinstance(s, ast.With)
+            for b in s.body[:1]
+        ):
+            return True
+    return False
 
 
 def _frozen(file) -> Set[str]:

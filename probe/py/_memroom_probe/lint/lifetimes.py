@@ -15,7 +15,9 @@ from .evaluation import (
     _ONE_BATCH,
     _frozen,
     _grad_off_for_good,
+    begins_with_grad,
     measures,
+    other_branch_is_quiet,
     uses_card,
 )
 from .evidence import (
@@ -678,6 +680,12 @@ class Judge:
                 continue
             given = set().union(*[g for _, _, g in calls])
             if any(n.used for n in given) or given & self.m.returned:
+                continue
+            place = self.file.places[s]
+            if place.loops and other_branch_is_quiet(self.file, place.loops[-1]):
+                continue
+            function = place.function
+            if function is not None and any(begins_with_grad(n) for n in ast.walk(function)):
                 continue
             if len(way) > 1 and s in trained and not self.file.places[s].loops:
                 s = way[-2]  # a helper of both phases: no_grad belongs around its call

@@ -316,8 +316,13 @@ def anomaly_mode(file):
                     s,
                     "anomaly detection is on for the whole run: every operation keeps a stack "
                     "trace, and every gradient is checked",
-                    hint=evidence.under_a_switch(file, s),
+                    hint=evidence.under_a_switch(file, s) or _is_a_switch(file, s),
                 )
+
+
+def _is_a_switch(file, s) -> bool:
+    """def enable_debug_mode(): whoever calls it wants it"""
+    return bool(re.search(r"debug|anomal", getattr(file.places[s].function, "name", ""), re.I))
 
 
 def hooks_in_loop(file):
