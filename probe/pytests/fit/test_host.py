@@ -20,6 +20,7 @@ from _memroom_probe.fit.measure import cost as measure
 from _memroom_probe.fit.memory import room
 from _memroom_probe.fit.remedies.checkpointing import Part
 from torch import nn
+from training import remedies
 
 MIB = 1 << 20
 
@@ -235,6 +236,42 @@ class FirstSteps(unittest.TestCase):
             for amplifies in ("", "several optimizers answer each other"):
                 taken = g._for_first_step(nn.Linear(2, 2), [whole, again, blocks], free, amplifies)
                 self.assertIs(taken, blocks)
+
+
+class FirstStep(unittest.TestCase):
+    """A wide table: what Adam keeps for it and computes with is more than there is, whatever is
+    done about the batch.
+    """
+
+    def told(self, optimizer, spare):
+        table = nn.EmbeddingBag(400000, 10)  # 15 MiB
+        optimizer = optimizer(table.parameters())
+        limit = room.HostRoom(1).held() + spare * MIB
+        with remedies(("micro_batch", {"limit": limit, "failed": True})) as told:
+            loss = table(torch.randint(0, 400000, (8, 2))).sum()
+        del optimizer, loss
+        return [text for _, text, fields in told if "first step needs" in text]
+
+    def test_it_is_told_at_once(self):
+        self.assertIn("optimizer state 30.5", "".join(self.told(torch.optim.Adam, 120)))
+
+    def test_it_is_not_told_where_it_fits(self):
+        self.assertEqual(self.told(torch.optim.Adam, 300), [])
+        self.assertEqual(self.told(lambda p: torch.optim.SGD(p, 0.1), 140), [])
+
+
+class Orders(unittest.TestCase):
+    def test_a_fat_part_at_the_end_saves_nothing(self):
+        """A U-Net's last block is its fattest, and is run again while all the rest is there."""
+        part = nn.Linear(1, 1)
+        parts = [Part(str(i), part, saved, 5) for i, saved in enumerate((40, 30, 20, 50))]
+        cost = measure.Cost(0, 140, 0, 150, 0, 1, 5, 5, False, False, [parts], 0, 0, 0)
+        found = list(choices._some_parts(1, cost, 0, parts))
+        one = [c for c in found if len(c.checkpoint) == 1]
+        self.assertEqual([c.checkpoint[0].name for c in one], ["3", "0"])
+        self.assertLess(one[1].needs, one[0].needs)
+        self.assertLess(one[1].seconds, one[0].seconds)
+        self.assertEqual(len({frozenset(p.name for p in c.checkpoint) for c in found}), len(found))
 
 
 class Graphs(unittest.TestCase):

@@ -34,6 +34,7 @@ SCATTERED = 0.1
 # times the bytes of a graph's nodes that a checkpointed piece keeps: an object beside each node for
 # what it saved
 HOLDERS = 2.0
+MOST_ORDERED = 32  # parts up to which it is worth looking for the order that saves most
 MOST_AWAY = 0.95  # share of what is saved that leaves where everything large does
 AWAY = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, MOST_AWAY)  # shares that are thought of
 
@@ -175,25 +176,51 @@ def _gain(parts):
 
 
 def _some_parts(rows, cost, beside, parts):
-    """The fattest parts first; the share run twice is taken as their share of what is saved."""
-    order = sorted(range(len(parts)), key=lambda i: parts[i].gain, reverse=True)
+    """Some of the parts, more and more of them; the share run twice is taken as their share of what
+    is saved.
+    """
     total = max(cost.saved_row, sum(p.saved for p in parts)) or 1
-    for count in range(1, len(order) + 1):
-        chosen = set(order[:count])
-        taken = [parts[i] for i in sorted(chosen)]
-        at_loss = (cost.peak_row - _gain(taken)) * rows + beside
-        needs = cost.peak_fixed + max(at_loss, _at_recompute(cost, parts, chosen) * rows)
-        stays = (cost.saved_row - _gain(taken) + cost.output_row) * rows + cost.saved_fixed
-        yield _choice(
-            "activation checkpointing in %d of %d blocks" % (count, len(order)),
-            needs,
-            stays,
-            sum(p.saved for p in taken) / total,
-            cost,
-            rows,
-            taken,
-            kind="blocks of %d" % len(order),
-        )
+    seen: list = []
+    for order in _orders(cost, parts):
+        for count in range(1, len(order) + 1):
+            chosen = set(order[:count])
+            if chosen in seen:
+                continue
+            seen.append(chosen)
+            taken = [parts[i] for i in sorted(chosen)]
+            at_loss = (cost.peak_row - _gain(taken)) * rows + beside
+            needs = cost.peak_fixed + max(at_loss, _at_recompute(cost, parts, chosen) * rows)
+            stays = (cost.saved_row - _gain(taken) + cost.output_row) * rows + cost.saved_fixed
+            yield _choice(
+                "activation checkpointing in %d of %d blocks" % (count, len(order)),
+                needs,
+                stays,
+                sum(p.saved for p in taken) / total,
+                cost,
+                rows,
+                taken,
+                kind="blocks of %d" % len(order),
+            )
+
+
+def _orders(cost, parts):
+    """The fattest first; and those first that make the peak smallest: a fat part at the end is run
+    again while everything before it is still there, and saves nothing then.
+    """
+    fattest = sorted(range(len(parts)), key=lambda i: parts[i].gain, reverse=True)
+    yield fattest
+    if len(parts) > MOST_ORDERED:
+        return
+    chosen: list = []
+    while len(chosen) < len(parts):
+
+        def peak(i):
+            some = {*chosen, i}
+            at_loss = cost.peak_row - _gain([parts[j] for j in some])
+            return max(at_loss, _at_recompute(cost, parts, some))
+
+        chosen.append(min([i for i in fattest if i not in chosen], key=peak))
+    yield chosen
 
 
 def _at_recompute(cost, parts, chosen):

@@ -643,6 +643,7 @@ class Governor:
             for p in module.parameters()
             if p.requires_grad and p.grad is None
         )
+        self._tell_if_no_step_fits(module, held, gradients, limit)
         needs = int(held - room.state() + gradients + cost.output_row * case.rows)
         beside = "" if _is_on_card(module) else "Python with its libraries, data, "
         if needs > limit:
@@ -659,6 +660,24 @@ class Governor:
             )
         for id in case.choice.remedies() or ["micro_batch"]:
             self.say("note", "%s: the first step with: %s" % (case.name, case.choice.words), id=id)
+
+    def _tell_if_no_step_fits(self, module, held, gradients, limit):
+        """On a CPU what an optimizer keeps can wait nowhere else: its first step needs all of it
+        beside weights and gradients, however small the batch is cut.
+        """
+        state, work = room.first_step()
+        needs = held + gradients + state + work
+        if _is_on_card(module) or needs <= limit:
+            return
+        self.say(
+            "note",
+            "cannot fit: the optimizer's first step needs at least %s, %s are there: Python with "
+            "its libraries, data and weights %s, gradients %s, optimizer state %s, and %s to "
+            "compute with" % tuple(map(room.words, (needs, limit, held, gradients, state, work))),
+            id="cannot_fit",
+            needs=needs,
+            limit=limit,
+        )
 
     def _tell_if_nothing_fits(self, case, held, limit):
         """On a CPU peaks are those of the process, so another attempt would find the same."""

@@ -294,6 +294,24 @@ def state_to_come():
     return sum(state_of(o) for o in optimizers())
 
 
+def first_step():
+    """(bytes that the first step of torch's own optimizers keeps for certain, bytes that it makes
+    for a moment at the least). Adam makes the root of its second average, of one parameter at a
+    time; the others may need nothing.
+    """
+    adams = (torch.optim.Adam, torch.optim.AdamW)
+    known = (*adams, torch.optim.SGD, torch.optim.RMSprop, torch.optim.Adagrad)
+    kept = sum(state_of(o) for o in optimizers() if type(o) in known)
+    made = [
+        size_of(p)
+        for o in optimizers()
+        for group in o.param_groups
+        for p in group["params"]
+        if type(o) in adams and p.requires_grad and not group.get("fused")
+    ]
+    return kept, max(made, default=0)
+
+
 def state():
     """Bytes of optimizer state that are there."""
     return sum(
