@@ -4,14 +4,17 @@ and what is not equal to the bit is said to be so.
 
 import copy
 import re
+import types
 import unittest
 import warnings
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from _memroom_probe.fit.choose import choices, search
+from _memroom_probe.fit.calls import again
+from _memroom_probe.fit.choose import choices, governor, search
 from _memroom_probe.fit.choose.case import Case
+from _memroom_probe.fit.measure import run
 from _memroom_probe.fit.memory import room
 from _memroom_probe.fit.remedies import checkpointing, microbatch
 from training import furthest, remedies
@@ -397,6 +400,25 @@ class SameMathematics(unittest.TestCase):
         self.same(lambda: characters(nn.utils.parametrizations.weight_norm))
 
 
+class OwnGenerators(unittest.TestCase):
+    """What draws from a generator that nobody can put back draws nothing in a trial."""
+
+    def test_dropout_between_recurrent_layers_is_laid_aside(self):
+        inner = nn.GRU(4, 4, num_layers=2, dropout=0.3)
+        # as on a card, where cuDNN drops by itself
+        inner.parameters = lambda: iter([types.SimpleNamespace(is_cuda=True)])
+        plain = nn.GRU(4, 4, num_layers=2, dropout=0.2)  # torch's own generator: put back
+        model = nn.Sequential(inner, plain)
+        self.assertTrue(again.drops_by_itself(inner))
+        with self.assertRaises(RuntimeError), run.put_back(model):
+            self.assertEqual((inner.dropout, plain.dropout), (0.0, 0.2))
+            self.assertTrue(again.drops_by_itself(inner))  # still no block to run twice
+            raise RuntimeError("out of memory")
+        self.assertEqual((inner.dropout, plain.dropout), (0.3, 0.2))
+        inner.dropout = 0.0
+        self.assertFalse(again.drops_by_itself(inner))
+
+
 class Amplified(unittest.TestCase):
     def test_it_is_said(self):
         for case, why in (
@@ -411,6 +433,16 @@ class Amplified(unittest.TestCase):
             if case is not penalised:  # there it is known only after the first backward pass
                 self.assertTrue(found and max(found) < 1e-5, reasons)  # rounding, no more
             self.assertEqual(case is penalised, "no remedy makes that part" in told.text(), told)
+
+    def test_draws_from_results_are_seen_in_the_script(self):
+        for line, drawn in (
+            ("action = Categorical(logits=self.actor(h)).sample()", True),
+            ("nxt = torch.multinomial(logits.softmax(-1), 1)", True),
+            ("ids = multinomial(probs[:, -1], num_samples=1)", True),
+            ("x = torch.multinomial(p, n, replacement=True, generator=g)", False),
+            ("rows = frame.sample(100)", False),
+        ):
+            self.assertEqual(bool(re.search(governor.DRAWS, line)), drawn, line)
 
     def test_a_usual_training_is_not_alarmed(self):
         with remedies(*tight("micro_batch")) as told:

@@ -24,9 +24,9 @@ _saves = 0
 
 def install(torch):
     global _torch
-    _torch = torch
     if not hasattr(torch.Tensor, "untyped_storage"):
-        return  # before torch 2.0
+        return  # before torch 2.0: neither loads nor saves are looked at
+    _torch = torch
     imports.when_imported("safetensors.torch", _hook_safetensors)
     original = torch.load
 

@@ -1,8 +1,13 @@
 """Whether a module's call can be run a second time, as activation checkpointing does."""
 
-from typing import Any, Optional
+import contextlib
+import weakref
+from typing import Any, Iterator, Optional
 
 import torch
+
+# recurrent modules whose dropout is laid aside for a trial; they are still ones that drop
+_quiet: Any = weakref.WeakSet()
 
 
 def hooks(module: Any) -> list:
@@ -48,11 +53,29 @@ def drops_by_itself(m: Any) -> bool:
     """
     return (
         isinstance(m, torch.nn.RNNBase)
-        and m.dropout > 0
+        and (m.dropout > 0 or m in _quiet)
         and m.num_layers > 1
         and m.training
         and any(p.is_cuda for p in m.parameters())
     )
+
+
+@contextlib.contextmanager
+def without_own_drops(module: Any) -> Iterator[None]:
+    """For a trial: cuDNN's generator moves on with every run and nobody can put it back, so a trial
+    with dropout would change what the training itself drops. The masks are a small part of what
+    such a layer saves.
+    """
+    changed = [(m, m.dropout) for m in module.modules() if drops_by_itself(m) and m.dropout > 0]
+    for m, _ in changed:
+        _quiet.add(m)
+        m.dropout = 0.0
+    try:
+        yield
+    finally:
+        for m, share in changed:
+            m.dropout = share
+            _quiet.discard(m)
 
 
 def bears_no_grad(error: BaseException) -> bool:

@@ -1027,6 +1027,11 @@ def _is_on_card(module):
     return next(module.parameters()).is_cuda
 
 
+# A policy's actions, a decoder's words: drawn from what the model gives. Data that a script makes
+# by chance is not meant.
+DRAWS = r"\bCategorical\(|\bmultinomial\([^\n]*(?:logits|prob|softmax)"
+
+
 def _amplifies():
     """Why small differences grow in this training, as far as that can be seen; or nothing. AGAIN is
     read from the script, because it shows itself only in the first backward pass.
@@ -1036,6 +1041,8 @@ def _amplifies():
         return AGAIN
     if any(type(o).__name__ == "LBFGS" for o in optimizers):
         return "LBFGS takes its steps from differences of gradients"
+    if refers.script_says(DRAWS):
+        return "samples are drawn from the model's own results, and a rounding error can change one"
     return "several optimizers answer each other" if _has_several_optimizers() else ""
 
 

@@ -12,7 +12,7 @@ import torch
 
 from ..batch.inputs import is_tensor
 from ..calls import generators, keepsakes, outermost, tree, weights
-from ..calls.again import bears_no_grad
+from ..calls.again import bears_no_grad, without_own_drops
 from ..remedies import sparse_gradients
 from .parts import Record
 
@@ -246,7 +246,8 @@ def put_back(module):
     state, attributes = _State(module), keepsakes.Snapshot(module)
     states = generators.read(module)
     try:
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        cards = [device] if device.type == "cuda" else []
+        with without_own_drops(module), torch.random.fork_rng(devices=cards):
             yield state
     finally:
         attributes.put_back()
