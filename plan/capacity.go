@@ -280,7 +280,7 @@ func (t *Target) largest(low, from int64, known verdict, limit int64,
 }
 
 // islands is how many values above the first wall are looked at.
-const islands = 6
+const islands = 12
 
 // beyond looks for a larger value that fits than the one found: how much the allocator's cache
 // wastes goes up and down with the sizes of blocks, so that a value may fail where a larger one

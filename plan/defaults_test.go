@@ -41,7 +41,7 @@ func TestReleases(t *testing.T) {
 	// the half-precision logits, their wide copy, the shifted copy and its logarithm are there at
 	// once, instead of three wide ones
 	if want := event.Bytes(b * seq * vocab * 2); !near(before.AllocatedPeak-now.AllocatedPeak, want,
-		0.05) {
+		0.08) {
 		t.Errorf("transformers 4.48 takes %s more, want about %s",
 			before.AllocatedPeak-now.AllocatedPeak, want)
 	}

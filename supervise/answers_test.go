@@ -200,8 +200,9 @@ func TestRaysWorkersAreAdded(t *testing.T) {
 	r.tree.Refresh(time.Now())
 	s := event.Sample{Processes: len(r.tree.Processes())}
 	r.readRay(&s, time.Unix(100, 0))
-	want := fmt.Sprint([]event.RaySample{{Name: "Actor", Count: 1, Largest: 70 * event.KiB,
-		Sum: 70 * event.KiB}, {Name: "fn", Count: 2, Largest: 300 * event.KiB, Sum: 400 * event.KiB}})
+	want := fmt.Sprint([]event.RaySample{
+		{Name: "Actor", Count: 1, Actor: true, Largest: 70 * event.KiB, Sum: 70 * event.KiB},
+		{Name: "fn", Count: 2, Largest: 300 * event.KiB, Sum: 400 * event.KiB}})
 	if got := fmt.Sprint(s.Ray); got != want || !r.ray.running {
 		t.Errorf("%s, running %v, want %s", got, r.ray.running, want)
 	}
