@@ -8,10 +8,13 @@ type Run struct {
 	Attn              string // sdpa, eager or flash
 	Checkpointing     bool
 	Float             tape.DType // type of floating inputs: that of the weights
-	Padded            bool       // the batch has padding, so that attention needs a mask
-	MaskGiven         bool       // an attention mask is part of the batch, as tokenizers make it
-	ChannelsLast      bool
-	ChunkLogits       bool // the causal loss never holds whole logits
+	// the model was loaded in half precision before its trained weights were made fp32, as packed
+	// ones are: buffers stay in this type; nil is Float
+	Buffers      *tape.DType
+	Padded       bool // the batch has padding, so that attention needs a mask
+	MaskGiven    bool // an attention mask is part of the batch, as tokenizers make it
+	ChannelsLast bool
+	ChunkLogits  bool // the causal loss never holds whole logits
 	// use_cache is on: every decoder layer keeps copies of its keys and values until the model
 	// returns
 	Cache bool
@@ -33,6 +36,14 @@ type Run struct {
 	labels int64   // classes of a classification head
 	padID  bool    // the configuration names a padding token
 	drop   float64 // dropout before a head that classifies tokens
+}
+
+// bufferType is the type of buffers that take part in the computation.
+func (r Run) bufferType() tape.DType {
+	if r.Buffers != nil {
+		return *r.Buffers
+	}
+	return r.Float
 }
 
 // Model is a model that can be run on a tape.

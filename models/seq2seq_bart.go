@@ -220,7 +220,7 @@ func bart(c *Config, r Run) (*Model, error) {
 				if s.positions == counted { // no bias of the logits
 					return
 				}
-				f.Set(&logits, g.Add(logits, g.Borrow(r.Float, 1, vocab)))
+				f.Set(&logits, g.Add(logits, g.Borrow(r.bufferType(), 1, vocab)))
 			})
 		})
 		var loss *tape.Tensor

@@ -292,10 +292,14 @@ func (s *Setup) run(batch, seq int) models.Run {
 	if s.Trainer == "reward" {
 		head = "ForSequenceClassification"
 	}
+	var buffers *tape.DType
+	if half, ok := halfType(s.Precision); ok && s.LoadIn != "" {
+		buffers = &half
+	}
 	return models.Run{Objective: objective, Keep: keep, HeadName: head, Batch: int64(batch),
 		Seq: s.ownTokens(seq), Image: int64(s.Image),
 		Attn: s.Attention, Checkpointing: s.Checkpointing,
-		Float: s.computeType(), Padded: s.Padded, MaskGiven: !s.bare,
+		Float: s.computeType(), Buffers: buffers, Padded: s.Padded, MaskGiven: !s.bare,
 		ChannelsLast: s.ChannelsLast, ChunkLogits: s.ChunkedLoss, Cache: s.UseCache,
 		Target: int64(s.TargetSeq), Transformers: release(s.Transformers), TRL: s.trl(),
 		Division: s.division()}
