@@ -95,12 +95,16 @@ func releaseIn(text, name string) string {
 	return found[1]
 }
 
-// releases are those of torch and transformers that the source names.
+// releases are those of torch and transformers that the source names. The table of PEFT's readme is
+// of early 2023; what it left open was done as transformers did then.
 func (r *row) releases() (torch, transformers string) {
 	text := r.Source + " " + strings.Join(r.Unknown, " ")
 	torch, transformers = releaseIn(text, "torch"), releaseIn(text, "transformers")
 	if torch == "" {
 		torch = "2.11"
+	}
+	if transformers == "" && strings.HasPrefix(r.ID, "peft-readme:") {
+		transformers = "4.27"
 	}
 	return torch, transformers
 }
