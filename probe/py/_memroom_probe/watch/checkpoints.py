@@ -162,7 +162,8 @@ def _tensors(loaded):
         thing = waiting.pop()
         seen += 1
         if isinstance(thing, _torch.Tensor):
-            yield thing
+            if thing.layout is _torch.strided:  # sparse ones have no storage of their own
+                yield thing
         elif isinstance(thing, _torch.nn.Module):
             waiting.extend(thing.state_dict().values())
         elif isinstance(thing, dict):

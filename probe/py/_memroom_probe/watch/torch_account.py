@@ -155,7 +155,7 @@ def live_tensors():
         for state in list(optimizer.state.values()):
             if isinstance(state, dict):
                 found.extend(v for v in state.values() if isinstance(v, _torch.Tensor))
-    return [t for t in found if t.device.type in ("cuda", "cpu") and not t.is_sparse]
+    return [t for t in found if t.device.type in ("cuda", "cpu") and t.layout is _torch.strided]
 
 
 def _add(counts, storages, tensor, column):
