@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -162,7 +163,13 @@ const (
 	unlistedFloor  = 2 * event.GiB
 )
 
-func byNeighbour(c *trace.Crash, _ *trace.Hints) (judged, bool) {
+func byNeighbour(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if onHost(c) {
+		return byStranger(c)
+	}
+	if j, ok := byTable(c, h); ok {
+		return j, true
+	}
 	if c.Where != event.WhereGPU || c.Capacity == nil || c.Framework == "ray" {
 		return judged{}, false
 	}
@@ -180,6 +187,11 @@ func byNeighbour(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 		others > *c.Requested {
 		j := because(CauseNeighbour, left, 0.85, "%d other process(es) hold %s of the card's %s",
 			len(c.Neighbours), others, *c.Capacity)
+		for _, n := range c.Neighbours {
+			if n.Name != "" {
+				j = j.also("process %d (%s) holds %s, as a table in the log lists it", n.PID, n.Name, n.Bytes)
+			}
+		}
 		if ranksOnOneCard(c) {
 			j.detail = "ranks_on_card"
 			j = j.also("this is rank %d, and the others have contexts on its card", c.Rank)
@@ -198,6 +210,42 @@ func byNeighbour(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 	return because(CauseNeighbour, left, 0.75,
 		"%s of the card's %s are held by processes that the message does not list", rest,
 		*c.Capacity), true
+}
+
+// byTable knows a card that a table in the log shows as taken, where the refusal has no figures of
+// its own: the driver refused before the program had a pool to count. The table may have been made
+// while this program ran, which the answer says.
+func byTable(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if c.Where != event.WhereGPU || c.Requested != nil || c.Steps > 0 || len(c.Neighbours) > 0 ||
+		!has(c, trace.SignTaken) || c.Capacity == nil || passIn(c.Frames) {
+		return judged{}, false
+	}
+	sure := 0.6
+	if slices.Contains(h.Says, string(CauseNeighbour)) {
+		sure = 0.75
+	}
+	return because(CauseNeighbour, "full_before", sure,
+		"a table above shows a card of which %s of %s are taken: by another process, unless this program "+
+			"itself was running when it was made", c.Signs[trace.SignTaken], *c.Capacity), true
+}
+
+// strangerShare is the part of a machine that one other program must hold to be the cause.
+const strangerShare = 0.4
+
+// byStranger knows a table of processes in which another program holds most of host memory.
+func byStranger(c *trace.Crash) (judged, bool) {
+	if c.Capacity == nil || c.Framework == "ray" || len(c.Neighbours) == 0 {
+		return judged{}, false
+	}
+	largest := slices.MaxFunc(c.Neighbours, func(a, b trace.Holder) int {
+		return cmp.Compare(a.Bytes, b.Bytes)
+	})
+	if float64(largest.Bytes) < strangerShare*float64(*c.Capacity) {
+		return judged{}, false
+	}
+	return because(CauseNeighbour, "host_neighbour", 0.75,
+		"another program of the machine, process %d (%s), holds %s of its %s", largest.PID, largest.Name,
+		largest.Bytes, *c.Capacity), true
 }
 
 // elsewhereShare is the part of a card that the process must hold outside of PyTorch's pool before
@@ -267,9 +315,21 @@ const wholeData = 0.2
 func byData(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if c.Where == event.WhereGPU && has(c, trace.SignTrees) && c.Framework != "pytorch" &&
 		c.Framework != "tensorflow" {
-		return because(CauseHostData, "tree_data", 0.65,
-			"boosted trees or tables on the card (%s): there is no batch, the whole table is there at once",
-			c.Signs[trace.SignTrees]), true
+		what := "boosted trees or tables"
+		if framesOnly(c) {
+			what = "tables"
+		}
+		j := because(CauseHostData, "tree_data", 0.65,
+			"%s on the card (%s): there is no batch, the whole table is there at once", what,
+			c.Signs[trace.SignTrees])
+		if strings.Contains(c.Text, "Maximum pool size exceeded") {
+			j = j.also("the pool had reached its maximum: the size that it was given (maximum_pool_size, " +
+				"rmm_pool_size), or the card")
+		}
+		return j, true
+	}
+	if j, ok := byMappings(c); ok {
+		return j, true
 	}
 	switch c.Kind {
 	case "tf_tensor", "tf_allocator":
@@ -290,6 +350,43 @@ func byData(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseHostData, "workers", 0.6,
 			"a DataLoader worker was killed: each worker ends up with its own copy of the Python "+
 				"objects it touches, and holds prefetched batches"), true
+	}
+	return judged{}, false
+}
+
+// mapsFile are refusals of a mapping of a file, which takes no memory before it is read.
+var mapsFile = regexp.MustCompile(`(?i)memory[- ]mapp?(?:ing|ed)?\b[^\n]{0,60}(?:cannot allocate|failed)|mmap\b[^\n]{0,60}` +
+	`cannot allocate`)
+
+// roomLeft is the part of a machine that was to be had, by its own table, from which a refusal was
+// not the machine's.
+const roomLeft = 0.2
+
+// byMappings knows refusals of host memory that the machine did not run out of: a table shows room,
+// or it was a mapping of a file that was refused. Limits of the process are what is left.
+func byMappings(c *trace.Crash) (judged, bool) {
+	if !onHost(c) || c.Kind != "errno_memory" && c.Kind != "memory_error" && c.Kind != "bad_alloc" &&
+		c.Kind != "array_memory" && c.Kind != "torch_cpu" {
+		return judged{}, false
+	}
+	room := c.Available != nil && c.Capacity != nil &&
+		float64(*c.Available) > roomLeft*float64(*c.Capacity) &&
+		(c.Requested == nil || *c.Available > *c.Requested)
+	maps := c.Kind == "errno_memory" && mapsFile.MatchString(c.Text)
+	switch {
+	case maps:
+		j := because(CauseSetting, "mappings", 0.6,
+			"a file could not be mapped, which takes no memory yet: the number of mappings of a process "+
+				"(vm.max_map_count, 65,530 by default) or its address space (ulimit -v) is limited")
+		if room {
+			j = j.also("%s of %s were to be had when `free` was asked", *c.Available, *c.Capacity)
+		}
+		return j, true
+	case room:
+		return because(CauseUnknown, "mappings", 0,
+			"%s of %s were to be had when `free` was asked: if it was asked at that time, a limit of the process "+
+				"(ulimit -v, a cgroup, vm.max_map_count) refused, not the machine", *c.Available,
+			*c.Capacity), true
 	}
 	return judged{}, false
 }

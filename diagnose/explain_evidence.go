@@ -84,14 +84,15 @@ var claims = map[string]claim{
 	// other holders of the card
 	"context": {"frames that open a context, and nothing on the card yet",
 		[]doubt{deeper, stepsMade, holdsMuch}},
-	"contexts":      {"several small processes on the card", nil},
-	"ranks_on_card": {"a rank on the card of another", nil},
-	"first_card":    {"frames of DataParallel's gathering", nil},
-	"full_before":   {"a small refusal at the start", []doubt{stepsMade, holdsMuch}},
-	"trial_left":    {"a card that others hold, and trials of Ray", nil},
-	"handle":        {"the refusal of a library's handle, in a forward pass", nil},
-	"library_start": {"the refusal of a library's handle", []doubt{stepsMade}},
-	"cells":         {"a notebook with much on the card before", nil},
+	"contexts":       {"several small processes on the card", nil},
+	"ranks_on_card":  {"a rank on the card of another", nil},
+	"first_card":     {"frames of DataParallel's gathering", nil},
+	"full_before":    {"a small refusal at the start", []doubt{stepsMade, holdsMuch}},
+	"host_neighbour": {"a table of processes with another program in it", nil},
+	"trial_left":     {"a card that others hold, and trials of Ray", nil},
+	"handle":         {"the refusal of a library's handle, in a forward pass", nil},
+	"library_start":  {"the refusal of a library's handle", []doubt{stepsMade}},
+	"cells":          {"a notebook with much on the card before", nil},
 
 	// limits and settings
 	"small_device":  {"the message's own figure of the device", nil},
@@ -108,6 +109,7 @@ var claims = map[string]claim{
 	"workspace":     {"TensorRT's words", nil},
 	"nccl":          {"NCCL's words", nil},
 	"shm_map":       {"a mapping that was refused", nil},
+	"mappings":      {"a mapping of a file that was refused, or a table that shows room", nil},
 	"elsewhere":     {"the message's own figures of the process and of PyTorch", nil},
 
 	// data in host memory

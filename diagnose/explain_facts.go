@@ -114,8 +114,9 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Loader: has(c, trace.SignLoader) || seen(c, h, trace.SignWorkers) ||
 			c.Kind == "torch_worker" || c.Kind == "torch_shm" || j.detail == "workers" ||
 			torch && (j.cause == CauseShm && !collective(c) || job.Spawned && work == remedy.Training),
-		remedy.Segments:  j.cause == CauseShm && collective(c),
-		remedy.Processes: job.Spawned || slices.Contains([]string{"fork", "pool_workers"}, j.detail),
+		remedy.Segments: j.cause == CauseShm && collective(c),
+		remedy.Processes: job.Spawned || has(c, trace.SignPool) ||
+			slices.Contains([]string{"fork", "pool_workers"}, j.detail),
 		remedy.Scores: seen(c, h, trace.SignScores) || j.detail == "attention" ||
 			strings.Contains(strings.ToLower(c.Node), "att"),
 		remedy.Tune: seen(c, h, trace.SignRayTune) || c.Kind == "ray_gpu_wait",
@@ -135,26 +136,48 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Offloaded: seen(c, h, trace.SignOffload),
 		remedy.Split: seen(c, h, trace.SignZeRO3) || j.detail == "full_state_dict" ||
 			j.detail == "joining" || h.Trainer == "deepspeed",
-		remedy.TorchSeen: torch,
-		remedy.Metrics:   has(c, trace.SignMetrics),
-		remedy.SGDSeen:   has(c, trace.SignSGD),
-		remedy.AllAtOnce: allAtOnce(c),
-		remedy.TreesSeen: has(c, trace.SignTrees) || c.Kind == "catboost",
-		remedy.Pinned:    j.detail == "pinned",
-		remedy.Networks:  network,
-		remedy.OnCard:    onCard(c) && !network && !has(c, trace.SignTrees),
-		remedy.Engine:    job.Program != "" && job.Program != "other",
-		remedy.Elsewhere: job.Framework == remedy.TensorFlow || job.Framework == remedy.JAX,
-		remedy.Flat:      flatLayer.MatchString(c.Node+c.Text) || wideWeight(c),
-		remedy.IdlePool:  j.cause == CauseFragmentation || j.detail == "refused" || idleCounts(c),
-		remedy.Killed:    onHost(c) && len(c.Frames) == 0 && j.cause != CauseBatch,
-		remedy.Drawing:   job.Images,
-		remedy.Refused:   j.detail == "refused",
-		remedy.MayTrain:  network && onCard(c) && work == remedy.Undecided && mayTrain(c, h),
-		remedy.Arrays:    has(c, trace.SignData),
-		remedy.Reads:     seen(c, h, trace.SignReads),
+		remedy.TorchSeen:  torch,
+		remedy.Metrics:    has(c, trace.SignMetrics),
+		remedy.SGDSeen:    has(c, trace.SignSGD),
+		remedy.AllAtOnce:  allAtOnce(c),
+		remedy.TreesSeen:  has(c, trace.SignTrees) || c.Kind == "catboost",
+		remedy.FramesOnly: framesOnly(c),
+		remedy.Pinned:     j.detail == "pinned",
+		remedy.Networks:   network,
+		remedy.OnCard:     onCard(c) && !network && !has(c, trace.SignTrees),
+		remedy.Engine:     job.Program != "" && job.Program != "other",
+		remedy.Elsewhere:  job.Framework == remedy.TensorFlow || job.Framework == remedy.JAX,
+		remedy.Flat:       flatLayer.MatchString(c.Node+c.Text) || wideWeight(c),
+		remedy.IdlePool:   j.cause == CauseFragmentation || j.detail == "refused" || idleCounts(c),
+		remedy.Killed:     onHost(c) && len(c.Frames) == 0 && j.cause != CauseBatch,
+		remedy.Drawing:    job.Images,
+		remedy.Refused:    j.detail == "refused",
+		remedy.Posix:      posix(c) && !seen(c, h, trace.SignWindows) && !seen(c, h, trace.SignWSL),
+		remedy.MayTrain:   network && onCard(c) && work == remedy.Undecided && mayTrain(c, h),
+		remedy.Arrays:     has(c, trace.SignData),
+		remedy.Reads:      seen(c, h, trace.SignReads),
 	}
 	return facts
+}
+
+// boosted are words of boosted trees, among those of libraries that keep tables on a card.
+var boosted = regexp.MustCompile(`(?i)xgboost|lightgbm|catboost|gpu_hist|device_helpers`)
+
+// framesOnly reports whether tables lie on the card and nothing speaks of boosted trees.
+func framesOnly(c *trace.Crash) bool {
+	if !has(c, trace.SignTrees) || boosted.MatchString(c.Signs[trace.SignTrees]+c.Text) {
+		return false
+	}
+	return !slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+		return boosted.MatchString(f.File)
+	})
+}
+
+// posix reports whether the paths of a traceback are those of Linux or macOS.
+func posix(c *trace.Crash) bool {
+	return slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+		return strings.HasPrefix(f.File, "/")
+	})
 }
 
 // mayTrain reports whether a word speaks of training, or a message of PyTorch stands alone, and

@@ -41,6 +41,7 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 		job.On[id] = conf
 	}
 	job.Bare, job.Container = seen(c, h, trace.SignBare), has(c, trace.SignContainer)
+	job.Docker, job.Yarn = has(c, trace.SignDocker), c.Kind == "yarn"
 	if c.Where == event.WhereShm && has(c, trace.SignKube) {
 		job.Kube = true
 	}
@@ -67,9 +68,9 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	} else if now, err := strconv.ParseFloat(first(c.Signs[trace.SignEngine],
 		h.Signs[trace.SignEngine]), 64); err == nil && now > 0.3 && now <= 1 {
 		job.Share = min(0.95, now+0.1)
-		if has(c, trace.SignCapturing) && c.Kind != "serving_cache" {
-			job.Share = now - 0.08
-		}
+	}
+	if c.Kind != "serving_cache" && onCard(c) { // the card itself was full: the share must leave more
+		job.Share = lessShare(first(c.Signs[trace.SignEngine], h.Signs[trace.SignEngine]))
 	}
 	job.Fits, job.Spawned = c.Fits, spawned(c)
 	if fits := fittingOn(c); fits > 0 {
@@ -95,6 +96,18 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	job.Inference = h.Trainer == "vllm" || seen(c, h, trace.SignServing) && !trains(c, h) || c.Kind == "serving_cache" || c.Kind == "ggml" ||
 		c.Kind == "ollama" || generating(c.Frames) || job.Images
 	return job
+}
+
+// usualShare is what inference engines take of a card unless they are told otherwise.
+const usualShare = 0.9
+
+// lessShare is a share that leaves more of the card than the one that was in use.
+func lessShare(now string) float64 {
+	share, err := strconv.ParseFloat(now, 64)
+	if err != nil || share <= 0.3 || share > 1 {
+		share = usualShare
+	}
+	return share - 0.08
 }
 
 // torchTrainers are libraries that train with PyTorch only.

@@ -30,6 +30,9 @@ const manySamples = 5000
 var wholeArray = regexp.MustCompile(`\[Op:(?:GatherV2|_EagerConst|Cast|ConcatV2|TensorSliceDataset|` +
 	`Pack|StridedSlice|Identity)\]`)
 
+// madeInLoop are names of variables and operations with a number that one model does not reach.
+var madeInLoop = regexp.MustCompile(`\b(?:Variable|dense|conv2d|lstm|gru|embedding|sub|mul|add|training)_\d{3,}\b`)
+
 // predicting are the functions that Keras makes of a model for predict and evaluate.
 var predicting = regexp.MustCompile(`(?:__inference_|\bnode )(predict|test)_(?:function|step)|` +
 	`(predict|test)_function/`)
@@ -71,6 +74,11 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseBatch, "eval_batch", 0.6,
 			"in a loop of evaluation or prediction (%s), which has a batch size of its own",
 			c.Signs[trace.SignEvalLoop]), true
+	}
+	if made := madeInLoop.FindString(c.Text); made != "" && has(c, trace.SignTrials) {
+		return because(CauseLeak, "models_in_loop", 0.65,
+			"the operation's name (%s) counts what this process has built before, and models are said to be made "+
+				"one after the other: earlier ones are still there", made), true
 	}
 	switch {
 	case optimizerNode.MatchString(c.Node):
@@ -325,10 +333,14 @@ func notKnown(c *trace.Crash, h *trace.Hints) judged {
 		j = j.also("the limit of the job was reached; the text does not say by what")
 	case c.Framework == "ray":
 		j.detail = "trial_packing"
-		j = j.also("the tasks on the node together need more than Ray lets them have; the text does not " +
-			"say which one is too large")
-		if c.Allocated != nil && c.Capacity != nil &&
-			float64(*c.Allocated) < 0.85*float64(*c.Capacity) {
+		if name, bytes := largestTask(c.Neighbours); name != "" {
+			j = j.also("the tasks on the node together need more than Ray lets them have; the largest that the "+
+				"text lists is %s with %s", name, bytes)
+		} else {
+			j = j.also("the tasks on the node together need more than Ray lets them have; the text does not " +
+				"say which one is too large")
+		}
+		if belowFull(c) {
 			j = j.also("%s of %s is no full node: Ray's threshold (RAY_memory_usage_threshold) is set low",
 				*c.Allocated, *c.Capacity)
 		}
@@ -344,6 +356,18 @@ func notKnown(c *trace.Crash, h *trace.Hints) judged {
 		j = j.also("in a notebook, what failed cells held stays on the card until it is let go of")
 	}
 	return j
+}
+
+// largestTask gives the task or actor of Ray that holds most; empty where none is listed.
+func largestTask(holders []trace.Holder) (string, event.Bytes) {
+	name, most := "", event.Bytes(0)
+	for _, h := range holders {
+		if (strings.HasPrefix(h.Name, "ray::") || strings.HasPrefix(h.Name, "ray_")) &&
+			!strings.HasPrefix(h.Name, "ray::IDLE") && h.Bytes > most {
+			name, most = h.Name, h.Bytes
+		}
+	}
+	return name, most
 }
 
 // crumbs is the share of a card that lies idle in every pool.

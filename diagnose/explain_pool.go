@@ -21,6 +21,15 @@ func byPool(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				"adapters were being merged: the full weights, and a copy of those that change, are in "+
 					"host memory"), true
 		}
+		if onHost(c) && has(c, trace.SignPool) && c.Kind == "errno_memory" && c.Steps == 0 {
+			detail, who := "pool_workers", "a pool of processes"
+			if has(c, trace.SignDatasets) {
+				detail, who = "map_writer", "map (datasets)"
+			}
+			return because(CauseHostData, detail, 0.55,
+				"memory was refused in or beside the workers of %s: each of them holds its own copy of the "+
+					"program, its data and its results", who), true
+		}
 		if onHost(c) && has(c, trace.SignDatasets) && len(c.Frames) == 0 && c.Steps == 0 {
 			return because(CauseHostData, "map_writer", 0.55,
 				"map (datasets) was running: each of its processes holds its own batch, results and what "+

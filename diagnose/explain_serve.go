@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"regexp"
+	"slices"
 
 	"memroom/trace"
 )
@@ -51,10 +52,19 @@ func byServer(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"the engine was loading its weights (%s): they do not fit, whatever share it is given",
 			at), true
 	}
+	if !slices.Contains(keepsCache, name) {
+		return because(CauseModel, "serving_request", 0.55,
+			"the program serves requests: the models that it holds fill the card, and what a request needs "+
+				"comes on top"), true
+	}
 	return because(CauseModel, "serving_request", 0.55,
 		"the program serves requests: its weights and the room that it keeps for the cache fill the card, and "+
 			"what a request needs comes on top"), true
 }
+
+// keepsCache are servers that keep room for keys and values of text.
+var keepsCache = []string{"vllm", "sglang", "tgi", "ollama", "llama.cpp", "tensorrt-llm",
+	"lmdeploy"}
 
 // engineLoads are frames in which an inference engine makes and reads its weights.
 var engineLoads = stage{names: []string{"load_model", "get_model", "create_weights",

@@ -141,7 +141,8 @@ var trainingStages = []stage{
 		"_load_pretrained_model", "load_model", "load_weights", "get_sharded",
 		"_load_state_dict_into_model", "load_pretrained", "_load_state_dict_into_meta_model",
 		"load_checkpoint_and_dispatch", "create_quantized_param"},
-		files: []string{"/utils/weights.py", "model_loader", "core_model_loading"},
+		files: []string{"/utils/weights.py", "model_loader", "core_model_loading", "paddle/framework/io.py",
+			"paddle\\framework\\io.py"}, code: []string{"paddle.load(", "mx.nd.load("},
 		cause: CauseModel, detail: "load", sure: 0.75, says: "while weights were loaded"},
 	{names: []string{"add_weight", "add_variable", "_add_variable_with_custom_getter", "create_weights",
 		"reset_parameters", "variable_creator_scope"},
@@ -261,11 +262,13 @@ func byTrials(c *trace.Crash) (judged, bool) {
 	if err != nil || number < 2 || has(c, trace.SignRayTune) {
 		return judged{}, false
 	}
-	return because(CauseLeak, "trials_in_process", 0.6,
-			"this is trial or fold %d of one process: models, trainers or results of earlier ones may still "+
-				"be referenced",
-			number).also("or this trial's own settings (batch, layers) need more than those before"),
-		true
+	j := because(CauseLeak, "trials_in_process", 0.6,
+		"this is trial or fold %d of one process: models, trainers or results of earlier ones may still "+
+			"be referenced", number)
+	if has(c, trace.SignTrees) {
+		return j.also("or this trial's own settings (depth, bins) need more than those before"), true
+	}
+	return j.also("or this trial's own settings (batch, layers) need more than those before"), true
 }
 
 // evaluating are names of functions that evaluate; tests of a test suite begin with test_.
@@ -300,7 +303,8 @@ func evaluationFile(f event.Frame) bool {
 // of it were cut.
 var calledEvaluation = regexp.MustCompile(`\b(?:evaluate|validate|run_eval|run_validation|` +
 	`evaluation_loop|single_gpu_test|multi_gpu_test|inference_on_dataset|eval_one_epoch|` +
-	`validation_step|prediction_step|run_test|do_eval|do_evaluate)\(`)
+	`validation_step|prediction_step|run_test|do_eval|do_evaluate|eval_epoch|val_epoch|valid_epoch|` +
+	`validation_epoch|validation_loop)\(`)
 
 func evaluationCall(line string) bool {
 	return calledEvaluation.MatchString(line) && !strings.HasPrefix(line, "def ")

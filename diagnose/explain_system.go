@@ -257,9 +257,14 @@ func byRefusal(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	j := because(CauseSetting, "refused", 0.7,
 		"the driver refused %s although %s were free: the card was not full", *c.Requested,
-		*c.Free).
-		also("on Windows that is the commit limit (page file too small for RAM and card together), " +
-			"in containers and MIG slices a quota, else a neighbour that came and went")
+		*c.Free)
+	if posix(c) && !seen(c, h, trace.SignWSL) {
+		return j.also("in containers and slices of a card that is a quota, else host memory that the driver " +
+			"needs beside it, a bug of the driver, or a neighbour that came and went").
+			saying("why the driver refused is not shown"), true
+	}
+	j = j.also("on Windows that is the commit limit (page file too small for RAM and card together), " +
+		"in containers and MIG slices a quota, else a neighbour that came and went")
 	if seen(c, h, trace.SignWindows) || seen(c, h, trace.SignWSL) {
 		j.confidence = 0.8
 	}

@@ -40,12 +40,16 @@ func subject(c *trace.Crash, j judged) string {
 		return "The program's own cap on the card's memory was reached"
 	case j.detail == "heap":
 		return "The limit of the program's own heap was reached"
+	case j.detail == "mappings":
+		return "Host memory was refused to the process"
 	case j.detail == "shm_map":
 		return "Shared memory could not be had"
 	case j.detail == "pinned", j.detail == "wsl":
 		return "CUDA could not get memory"
 	case j.detail == "object_store":
 		return "Ray's object store " + probably + "ran out of room"
+	case c.Kind == "ray_oom" && belowFull(c):
+		return "Ray's own limit on the memory of the node was reached"
 	case c.Kind == "ray_gpu_wait":
 		return "The card did not become free"
 	}
@@ -62,6 +66,12 @@ func subject(c *trace.Crash, j judged) string {
 		return capital(probably + "host memory ran out" + killed(c))
 	}
 	return capital(probably + "memory ran out")
+}
+
+// belowFull reports whether a node was well below its capacity, by the figures of the message.
+func belowFull(c *trace.Crash) bool {
+	return c.Allocated != nil && c.Capacity != nil &&
+		float64(*c.Allocated) < 0.85*float64(*c.Capacity)
 }
 
 func killed(c *trace.Crash) string {

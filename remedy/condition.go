@@ -66,6 +66,8 @@ const (
 	Tune       Fact = "trials of Ray Tune run"
 	Growing    Fact = "memory grows while it runs"
 	Processes  Fact = "several processes run"
+	FramesOnly Fact = "tables are on the card, and no boosted trees"
+	Posix      Fact = "it runs on Linux or macOS"
 	Segments   Fact = "NCCL's own segments fill shared memory"
 )
 
@@ -94,7 +96,7 @@ var (
 // Remedy itself (Walls, Frameworks); what is on already stands in Job.On.
 var conditions = map[ID]condition{
 	MicroBatch: {work: append([]Work{Preparing}, forward...), any: []Fact{Batches, Networks},
-		never: []Fact{OnCard, Killed, Segments}},
+		never: []Fact{OnCard, Killed, Segments, TreesSeen}},
 	HalfWeights: {work: []Work{Loading}, all: []Fact{Networks},
 		any: []Fact{Pretrained, Elsewhere}},
 	RightDevice:        {work: everyWork},
@@ -180,7 +182,9 @@ var conditions = map[ID]condition{
 	ShuffleBuffer:  {work: []Work{Training, Evaluating, Preparing, Undecided}},
 	MapProcesses:   {work: everyWork, all: []Fact{Mapped}},
 	SelectCard:     {work: outsideTables, any: []Fact{Ranks, Cards}},
-	PageFile:       {work: everyWork, any: []Fact{Windows, Refused}},
+	PageFile:       {work: everyWork, any: []Fact{Windows, Refused}, never: []Fact{Posix}},
+	ProcessLimits:  {work: everyWork, never: []Fact{Windows}},
+	OtherPrograms:  {work: everyWork},
 	WSLMemory:      {work: everyWork, all: []Fact{WSL}},
 	MetricReset:    {work: []Work{Evaluating, Training}, all: []Fact{Metrics}},
 	ServingShare: {work: []Work{Serving, Generating, Loading, Training, Undecided},

@@ -89,12 +89,22 @@ func data() []*Remedy {
 			"cuDF and a plain DMatrix come on top",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
-		code: map[Framework]string{PyTorch: lines(
-			"data = xgb.QuantileDMatrix(X, y)   # X as float32 in host memory; `del` frames of cuDF first",
-			"# larger than the card: xgb.ExtMemQuantileDMatrix, or device='cpu'",
-			"# cuDF: work in partitions (dask_cudf), or rmm.reinitialize(managed_memory=True)",
-			"# smaller max_bin and subsample save more, and change the model")},
+		how:         howTable,
 	}}
+}
+
+// howTable keeps less of a table on the card: in the words of frames where no trees are grown.
+func howTable(job Job, _ Setup) How {
+	if job.Facts[FramesOnly] {
+		return How{Code: lines("rmm.reinitialize(managed_memory=True)   # pages move to host memory; before anything "+
+			"touches the card",
+			"frame = dask_cudf.read_parquet(path)    # or work in partitions, and `del` frames that are done")}
+	}
+	return How{Code: lines(
+		"data = xgb.QuantileDMatrix(X, y)   # X as float32 in host memory; `del` frames of cuDF first",
+		"# larger than the card: xgb.ExtMemQuantileDMatrix, or device='cpu'",
+		"# cuDF: work in partitions (dask_cudf), or rmm.reinitialize(managed_memory=True)",
+		"# smaller max_bin and subsample save more, and change the model")}
 }
 
 // howShm names the way that fits; where nothing shows what the job runs in, all of them.
@@ -152,6 +162,9 @@ func howStream(job Job, _ Setup) How {
 		}
 		return How{Code: "x = x.to('" + job.device() + "', non_blocking=True)   # per batch, inside the loop, " +
 			"not the whole data set before it"}
+	}
+	if job.Pool == "datasets" {
+		return How{Code: "dataset = load_dataset(path, streaming=True)   # samples are read as they are used"}
 	}
 	if job.Facts != nil && !job.Facts[Arrays] {
 		return How{Args: "read it in parts, work on one at a time, and let go of each"}

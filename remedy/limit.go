@@ -45,6 +45,27 @@ func limits() []*Remedy {
 		},
 		how: howRaise,
 	}, {
+		ID:    ProcessLimits,
+		Title: "look at the limits of the process, and raise the one that is reached",
+		Why: "a process may have no more mappings or address space than its limits allow, whatever the " +
+			"machine has",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereHost, event.WhereCgroup},
+		how: func(Job, Setup) How {
+			return How{Args: lines("cat /proc/PID/limits; wc -l /proc/PID/maps; sysctl vm.max_map_count vm.overcommit_memory",
+				"sysctl -w vm.max_map_count=1048576   # as root; or fewer, larger files",
+				"ulimit -v unlimited")}
+		},
+	}, {
+		ID:          OtherPrograms,
+		Title:       "end or bound the other program, or run on another machine",
+		Why:         "no setting of this job frees memory that another program holds",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereHost, event.WhereCgroup},
+		how: func(Job, Setup) How {
+			return How{Args: "ps -eo pid,user,rss,args --sort=-rss | head   # who holds it"}
+		},
+	}, {
 		ID:          FreeNeighbour,
 		Title:       "use another card, or end the other processes on this one",
 		Why:         "no setting of this job frees memory that others hold",
@@ -89,7 +110,10 @@ func howRaise(job Job, _ Setup) How {
 			"node is chosen by it"}
 	case job.Where == event.WhereMPS:
 		return How{Env: "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0   # may make the whole machine swap"}
-	case job.Where == event.WhereCgroup && (job.Container || job.Facts == nil):
+	case job.Yarn:
+		return How{Args: "spark.executor.memoryOverhead, or the memory of the container   # for virtual memory: " +
+			"yarn.nodemanager.vmem-check-enabled=false"}
+	case job.Where == event.WhereCgroup && (job.Docker || job.Facts == nil):
 		size := larger(job.Limit, "g", 16)
 		return How{Args: "docker run --memory=" + size + " --memory-swap=" + size + " ..."}
 	case job.Where == event.WhereCgroup:

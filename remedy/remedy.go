@@ -96,6 +96,8 @@ const (
 	WSLMemory       ID = "wsl_memory"       // the share of the machine that WSL has
 	NewerTorch      ID = "newer_torch"      // a version with settings against pieces
 	MetricReset     ID = "metric_reset"     // metric objects that keep predictions
+	ProcessLimits   ID = "process_limits"   // on mappings and address space
+	OtherPrograms   ID = "other_programs"   // of the machine, which hold its memory
 	ServingShare    ID = "serving_share"    // an inference server's share of the card
 	NotebookState   ID = "notebook_state"   // what failed cells still hold
 	DDP             ID = "ddp"              // one process a card instead of DataParallel
@@ -163,6 +165,8 @@ type Job struct {
 	Torch     string        // version, such as "2.3"
 	Slurm     bool          // the limit belongs to Slurm
 	Kube      bool          // the limit belongs to Kubernetes
+	Yarn      bool          // the limit belongs to YARN
+	Docker    bool          // the container is Docker's or Podman's, by its own words
 	Container bool          // it runs in a container, for all that is seen
 	Notebook  bool          // it runs in a notebook
 	Spawned   bool          // workers are spawned, not forked: each gets a pickled copy of the data set

@@ -80,6 +80,8 @@ func (r *Remedy) TitleFor(job Job) string {
 		return "if a model is trained: " + r.Title
 	case r.ID == PageFile && job.Facts != nil && !job.Facts[Windows]:
 		return "on Windows: enlarge the page file"
+	case r.ID == TreeData && job.Facts[FramesOnly]:
+		return "keep less of the table on the card"
 	case r.ID == MicroBatch && job.Inference:
 		return "take fewer samples or requests at once"
 	case r.ID == MicroBatch && !job.accumulates():
@@ -126,6 +128,8 @@ func (r *Remedy) WhyFor(job Job) string {
 	switch {
 	case r.ID == MicroBatch && !job.accumulates():
 		return "what is computed for one batch, and the batch itself, shrink with the number of samples"
+	case r.ID == TreeData && job.Facts[FramesOnly]:
+		return "every frame, and what an operation makes of it, lies on the card as a whole"
 	case r.ID == Detach && !job.trains():
 		return "a tensor that is put in a list stays, with all that it was computed from"
 	case (r.ID == Quantize8Bit || r.ID == Quantize4Bit) && job.trains():

@@ -35,6 +35,7 @@ type Crash struct {
 	Allocated  *event.Bytes // in use: by live blocks, by the killed process, or on the node
 	Idle       *event.Bytes // held by the allocator's pool and not in use
 	Free       *event.Bytes // free on the device
+	Available  *event.Bytes // host memory that the machine could still give, as `free` prints it
 	Alike      int          // processes of the victim's name that hold about as much as it
 	InProcess  *event.Bytes // this process in all, as the driver sees it
 	Private    *event.Bytes // in private pools, such as those of CUDA graphs
@@ -159,7 +160,11 @@ func (l *logReader) meet(at int, word *telling) {
 	}
 	found := ""
 	for _, s := range word.endings {
-		if crash := s.read(&p); crash != nil {
+		crash := s.read(&p)
+		if crash != nil && crash.Class == Exhausted && !crash.hasFigures() && p.advises() {
+			continue
+		}
+		if crash != nil {
 			// what else stands on the line belongs to the same message; a line without end may hold
 			// more than one
 			l.skipTo = offset + int64(min(l.window.lineEnd(at)-at, 600))
@@ -241,6 +246,11 @@ func (l *logReader) keep(s *ending, c *Crash, p *passage, offset int64) {
 	}
 	c.offset = offset
 	l.log.Crashes = append(l.log.Crashes, *c)
+}
+
+// hasFigures reports whether a message has sizes, which sentences about one rarely have.
+func (c *Crash) hasFigures() bool {
+	return c.Requested != nil || c.Capacity != nil || c.Allocated != nil || c.Free != nil
 }
 
 func (l *logReader) lastOf(c *Crash) *Crash {

@@ -12,6 +12,7 @@ var deviceWords = []entry{
 		"valid cudnn algorithm", "cudnn_status_internal_error"}, endings: []*ending{libraryStatus}},
 	{words: []string{"out of memory", "failed to allocate", "unable to allocate"},
 		endings: []*ending{ggml, cupy, paddle, nodeHeap, deviceGeneric, anyGeneric}},
+	{words: []string{"enforce allocating <= available"}, endings: []*ending{paddle}},
 	{words: []string{"failed to allocate memory for requested buffer"},
 		endings: []*ending{onnxRuntime}},
 	{words: []string{"cuda_error_out_of_memory", "hip_error_outofmemory", "erroroutofdevicememory",
@@ -141,11 +142,17 @@ var (
 	paddleOOM  = pattern(`out of memory error on (?:GPU|XPU|NPU|MLU)|Cannot (?:allocate|malloc) {size} memory on (?:GPU|XPU|NPU)|Failed to allocate {size} .*Paddle`)
 	paddleAsk  = pattern(`cannot (?:allocate|malloc) {size} memory`)
 	paddleUsed = pattern(`{size} memory has been allocated`)
-	paddleFree = pattern(`available memory is only {size}`)
+	// its first releases: the share that it takes at once, and what is free
+	paddleShare = pattern(`allocating <= available failed, {size} > {size}`)
+	paddleFree  = pattern(`available memory is only {size}`)
 )
 
 func readPaddle(p *passage) *Crash {
 	t := p.text()
+	if m := paddleShare.FindStringSubmatch(t); m != nil {
+		return &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereGPU, Framework: "other",
+			Requested: parseSize(m[1], m[2]), Free: parseSize(m[3], m[4])}
+	}
 	if !paddleOOM.MatchString(t) {
 		return nil
 	}

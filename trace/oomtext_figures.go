@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,8 @@ var figureWords = []entry{
 	{words: []string{"memory.total"}, hint: hintCardTable},
 	{words: []string{"mib / ", "] nvidia ", "] tesla ", "] geforce ", "] quadro "}, hint: hintCardRow},
 	{words: []string{"| processes:"}, hint: hintCardProcesses},
+	{words: []string{"used_gpu_memory", "used_memory [mib]"}, hint: hintCardApps},
+	{words: []string{" command"}, hint: hintMachineProcesses},
 	{words: []string{"gib, reserved", "gib reserved"}, hint: hintOwnPool},
 	{words: []string{"object_store_memory", "object store memory", "plasma store", "capacity: "},
 		hint: hintObjectStore},
@@ -24,8 +27,10 @@ var figureWords = []entry{
 type sizesSeen struct {
 	shm, machine, maxRSS, cardFree, cardTotal, store *event.Bytes
 
-	rows    []cardRow // of nvidia-smi
-	holders []holderRow
+	available *event.Bytes // of the machine's memory, as `free` prints it
+	rows      []cardRow    // of nvidia-smi
+	holders   []holderRow
+	others    []Holder // processes of the machine, with their resident memory
 	// what a program prints of its own pool
 	ownAllocated, ownFree, ownTotal *event.Bytes
 }
@@ -146,8 +151,9 @@ func hintShmSize(h *hintCollector, p *passage) {
 }
 
 var (
-	machineRow = later(`^Mem:\s+([\d.]+)(?:([KMGT])i?)?\s+[\d.]+[KMGT]?i?\s+[\d.]+[KMGT]?i?\b`)
-	freeAsked  = later(`\bfree\s+-(\w)`)
+	machineRow = later(`^Mem:\s+([\d.]+)(?:([KMGT])i?)?\s+[\d.]+[KMGT]?i?\s+[\d.]+[KMGT]?i?\b` +
+		`(?:\s+[\d.]+[KMGT]?i?\s+[\d.]+[KMGT]?i?\s+([\d.]+)(?:([KMGT])i?)?\s*$)?`)
+	freeAsked = later(`\bfree\s+-(\w)`)
 )
 
 // hintMachine reads the first row of `free`. Without a letter behind the figures the command, where
@@ -168,6 +174,101 @@ func hintMachine(h *hintCollector, p *passage) {
 		}
 	}
 	h.beside.machine = parseSize(m[1], unit+"iB")
+	if m[3] != "" {
+		h.beside.available = parseSize(m[3], first(strings.ToUpper(m[4]), unit)+"iB")
+	}
+}
+
+func first(words ...string) string {
+	for _, w := range words {
+		if w != "" {
+			return w
+		}
+	}
+	return ""
+}
+
+// appRow is a process in `nvidia-smi --query-compute-apps=pid,process_name,used_memory
+// --format=csv`, whatever the order of its columns.
+var appRow = later(`^\s*(?:(\d+), *([^,]+), *(\d+) MiB|(\d+), *(\d+) MiB(?:, *([^,]+))?)\s*$`)
+
+// hintCardApps reads those rows. The table does not say on which card they are.
+func hintCardApps(h *hintCollector, p *passage) {
+	for _, line := range p.following(40)[1:] {
+		m := appRow.FindStringSubmatch(line)
+		if m == nil || len(h.beside.holders) >= maxTableRows {
+			break
+		}
+		pid, _ := strconv.ParseInt(first(m[1], m[4]), 10, 64)
+		if b := parseSize(first(m[3], m[5]), "MiB"); b != nil {
+			h.beside.holders = append(h.beside.holders, holderRow{Holder{PID: pid,
+				Name: cut(first(m[2], m[6], "not named"), 80), Bytes: *b}, -1, p.window.offset(p.at)})
+		}
+	}
+}
+
+// hintMachineProcesses reads the rows below the heading of `ps` or `top`: the column RSS or RES has
+// what a process holds, in KiB where no letter follows.
+func hintMachineProcesses(h *hintCollector, p *passage) {
+	columns := strings.Fields(p.line())
+	pid := slices.Index(columns, "PID")
+	size := slices.IndexFunc(columns, func(c string) bool { return c == "RSS" || c == "RES" })
+	if pid < 0 || size < 0 || columns[len(columns)-1] != "COMMAND" && columns[len(columns)-1] != "CMD" {
+		return
+	}
+	for _, line := range p.following(40)[1:] {
+		cells := strings.Fields(line)
+		if len(cells) < len(columns) || len(h.beside.others) >= maxTableRows {
+			break
+		}
+		number, err := strconv.ParseInt(cells[pid], 10, 64)
+		m := residentCell.FindStringSubmatch(cells[size])
+		if err != nil || m == nil {
+			break
+		}
+		if b := parseSize(m[1], first(strings.ToUpper(m[2]), "K")+"iB"); b != nil {
+			h.beside.others = append(h.beside.others, Holder{PID: number,
+				Name: cut(strings.Join(cells[len(columns)-1:], " "), 80), Bytes: *b})
+		}
+	}
+}
+
+var residentCell = later(`^([\d.]+)([kKmMgGtT]?)i?B?$`)
+
+// nameHolders names who holds the part of a card that a message leaves open, where a table lists
+// somebody who holds about as much. The program itself, by its own figure, does not count.
+func (f sizesSeen) nameHolders(c *Crash) {
+	if c.Capacity == nil || c.Allocated == nil || c.Free == nil || len(c.Neighbours) > 0 {
+		return
+	}
+	own := *c.Allocated
+	if c.Idle != nil {
+		own += *c.Idle
+	}
+	rest := *c.Capacity - *c.Free - own
+	for _, holder := range f.holders {
+		ownRow := holder.Bytes >= own && holder.Bytes <= own+2*event.GiB && holder.Bytes < rest
+		if !ownRow && 2*holder.Bytes > rest && holder.Bytes <= rest && (holder.card < 0 ||
+			c.Card == nil || holder.card == *c.Card) {
+			c.Neighbours = append(c.Neighbours, holder.Holder)
+			rest -= holder.Bytes
+		}
+	}
+}
+
+// strangers gives a crash of host memory the processes of a table that are not Python's, where they
+// hold a tenth of the machine or more.
+func (f sizesSeen) strangers(c *Crash) {
+	if c.Capacity == nil || len(c.Neighbours) > 0 {
+		return
+	}
+	for _, other := range f.others {
+		if 10*other.Bytes >= *c.Capacity && other.Bytes <= *c.Capacity &&
+			!strings.Contains(strings.ToLower(other.Name), "python") &&
+			!pythonProcess.MatchString(other.Name) {
+			c.Neighbours = append(c.Neighbours, other)
+		}
+	}
 }
 
 var sizeWord = later(`^([\d.]+)([KMGT])$`)
@@ -258,6 +359,8 @@ func settleFigures(log *Log, f sizesSeen) {
 			}
 		case event.WhereHost:
 			c.Capacity = firstSize(c.Capacity, f.machine)
+			c.Available = f.available
+			f.strangers(c)
 			if c.Kind == "torch_worker" {
 				c.Allocated = firstSize(c.Allocated, killed)
 			}
@@ -272,6 +375,8 @@ func settleFigures(log *Log, f sizesSeen) {
 			}
 			if c.Requested == nil && c.Capacity == nil {
 				f.fromTables(c)
+			} else {
+				f.nameHolders(c)
 			}
 		}
 	}

@@ -106,7 +106,8 @@ var hintWords = []entry{
 	{words: []string{"saving model checkpoint", "saving checkpoint", "save_checkpoint",
 		"saving model weights", "save_16bit_model", "saving the model"},
 		follow: phase("save")},
-	{words: []string{"out of memory after", "memory leak", "memory keeps", "keeps increasing",
+	{words: []string{"memory leak"}, hint: saysLeak},
+	{words: []string{"out of memory after", "memory keeps", "keeps increasing",
 		"keeps growing", "memory usage increases", "memory grows", "grows over time",
 		"slowly increas", "creeps up", "creep up", "steady increase", "steadily increas",
 		"steadily grow", "gradually increas", "keeps rising", "keep increasing", "memory accumulates",
@@ -183,6 +184,18 @@ var (
 	ofMemory    = later(`(?i)memory|\bv?ram\b|\brss\b|内存|显存`)
 	notOfMemory = later(`(?i)\b(?:loss|accuracy|error|lr|learning rate|throughput)\b[^.\n]{0,30}(?:increas|grow|goes up)`)
 )
+
+// onlyPerhaps are sentences of programs and manuals that name a leak as one possibility, or deny
+// it.
+var onlyPerhaps = later(`(?i)\b(?:may|might|could|can|possibl[ey]|potential(?:ly)?|check(?:ing)?|detect\w*|avoid\w*|` +
+	`prevent\w*|fix(?:e[sd])?|no|not a|without)\b[^.\n]{0,40}memory leak`)
+
+// saysLeak notes that somebody names a leak.
+func saysLeak(h *hintCollector, p *passage) {
+	if !onlyPerhaps.MatchString(p.line()) {
+		says("leak")(h, p)
+	}
+}
 
 // saysRise notes that somebody saw memory rise.
 func saysRise(h *hintCollector, p *passage) {

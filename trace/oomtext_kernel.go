@@ -107,6 +107,11 @@ func alike(lines []string, name string) int {
 
 var pythonProcess = later(`^(?:python|pt_main_thread|pt_data_worker|ipython|jupyter|ray::)`)
 
+// kernelForm is what the kernel's lines have and sentences about them do not: a time, a process,
+// the fields of its report.
+var kernelForm = later(`(?i)kernel:|\[ *\d+\.\d+\]|kill(?:ed)? process \d|reaped process \d|constraint=|` +
+	`gfp_mask=|nodemask=|oom_score_adj=|task_memcg=|(?:\w{3} +\d+ )?\d\d:\d\d:\d\d `)
+
 func readKernelInvoked(p *passage) *Crash {
 	t := p.line()
 	if strings.Contains(strings.ToLower(t), "killed process") {
@@ -115,6 +120,10 @@ func readKernelInvoked(p *passage) *Crash {
 	if strings.Contains(t, "grep") && !strings.Contains(t, "invoked") &&
 		!strings.Contains(t, "task=grep") {
 		return nil
+	}
+	if !kernelForm.MatchString(t) && !strings.HasPrefix(strings.ToLower(withoutPrefix(t)), p.word) &&
+		!strings.HasPrefix(strings.ToLower(withoutPrefix(t)), "memory "+p.word) {
+		return nil // a sentence about such a line
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "other"}
 	if strings.Contains(t, "CONSTRAINT_MEMCG") || strings.Contains(t, "cgroup") ||
@@ -130,6 +139,9 @@ var (
 	oomdHeld  = pattern(`Current Memory Usage: {size}`)
 	oomKilled = later(`(?i)\b(killed|terminated|kill)\b`)
 )
+
+// onlyIf are sentences about a killer that may come, not about one that came.
+var onlyIf = later(`(?i)\b(?:when|if|whether|in case|before|unless)\b[^.\n]{0,80}\boom[ -]?killer`)
 
 func readUserKiller(p *passage) *Crash {
 	line := p.line()
@@ -153,7 +165,7 @@ func readUserKiller(p *passage) *Crash {
 		return &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereHost, Framework: "ray",
 			What: "a worker died; Ray names the kernel's OOM killer as one possible reason"}
 	}
-	if !oomKilled.MatchString(line) || shareOnly.MatchString(line) {
+	if !oomKilled.MatchString(line) || shareOnly.MatchString(line) || onlyIf.MatchString(line) {
 		return nil
 	}
 	return &Crash{Class: Exhausted, Sure: 0.7, Where: event.WhereHost, Framework: "other"}
@@ -216,6 +228,9 @@ func readBareKill(p *passage) *Crash {
 	if p.cancelled() {
 		return nil // the scheduler's own line tells of that end
 	}
+	if ended := p.endedOtherwise(); ended != nil {
+		return ended
+	}
 	c := &Crash{Class: Exhausted, Sure: 0.65, Where: event.WhereHost, Framework: "other",
 		What: "killed by SIGKILL without a reason; memory is the usual one"}
 	c.Framework = launcherOf(strings.Join(append(p.above(12), raw), "\n"))
@@ -265,6 +280,33 @@ func (p *passage) endedByHand() *Crash {
 	return nil
 }
 
+// anotherReason is why those who run other people's programs end them, in their own words. A bare
+// SIGKILL beside it needs no shortage.
+var anotherReason = later(`(?i)DeadlineExceeded|longer than the specified deadline|\bhas timed out after|` +
+	`exceeded the (?:maximum|allowed) (?:execution|run(?:ning)?|wall)[ -]?time|(?:due to|reached|exceeded) (?:its |the )?` +
+	`(?:time|wall ?time|run ?time) limit|WORKER TIMEOUT|failed liveness probe|liveness probe failed|Preempting\b|Preempted by|` +
+	`spot instance|node is shutting down`)
+
+// byKube are words of Kubernetes among those reasons.
+var byKube = later(`(?i)DeadlineExceeded|specified deadline|liveness probe|Preempt`)
+
+// endedOtherwise recognises a kill for which a line nearby gives another reason; nil where none
+// does.
+func (p *passage) endedOtherwise() *Crash {
+	for _, line := range append(p.above(10), p.following(8)...) {
+		if anotherReason.MatchString(line) && !aboutCode.MatchString(line) {
+			framework := "other"
+			if byKube.MatchString(line) {
+				framework = "kubernetes"
+			}
+			return &Crash{Class: Other, Sure: 0.86, Where: event.WhereUnknown, Framework: framework,
+				What: "it was ended for a reason that stands beside the kill: " +
+					cut(strings.TrimSpace(withoutPrefix(line)), 100)}
+		}
+	}
+	return nil
+}
+
 // askedToEnd is what programs say that got SIGTERM. Launchers send it to the ranks that are left
 // when one has died, so their own words do not count.
 var askedToEnd = later(`(?im)^(?:[^\[\n]|\[\d)*?\b(?:received|got|caught|handling)(?: signal)?:? (?:SIGTERM|signal 15|15\b)`)
@@ -275,6 +317,9 @@ func readExit137(p *passage) *Crash {
 		return nil
 	}
 	if ended := p.endedByHand(); ended != nil {
+		return ended
+	}
+	if ended := p.endedOtherwise(); ended != nil {
 		return ended
 	}
 	if askedToEnd.MatchString(strings.Join(p.above(14), "\n")) {

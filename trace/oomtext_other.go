@@ -36,6 +36,9 @@ var lookalikes = []lookalike{
 		"storage size calculation overflowed", "size calculation overflow"}, "python",
 		"a size was computed wrongly (negative or beyond what a number can hold): a bug in a shape, or " +
 			"an integer that overflowed", 0.9, ""},
+	{[]string{"openencodesessionex failed", "nvencopenencodesessionex"}, "other",
+		"the driver opens no further session of the video encoder: their number is limited, or driver and " +
+			"library do not match", 0.93, ""},
 	{[]string{"misaligned address"}, "pytorch", "a kernel read from a misaligned address", 0.9, ""},
 	{[]string{"unspecified launch failure"}, "pytorch",
 		"a kernel crashed (unspecified launch failure)", 0.9, ""},

@@ -34,7 +34,8 @@ var pythonWords = []entry{
 	{words: []string{"c error: out of memory"}, endings: []*ending{parserMemory}},
 	{words: []string{"perhaps out of memory"}, endings: []*ending{serverWorker}},
 	{words: []string{"killed signal terminated program"}, endings: []*ending{compilerKilled}},
-	{words: []string{"malloc of size", "arrow.lib.arrowmemoryerror", "arrowmemoryerror"},
+	{words: []string{"malloc of size", "realloc of size", "arrow.lib.arrowmemoryerror",
+		"arrowmemoryerror"},
 		endings: []*ending{errnoMemory}},
 }
 
@@ -137,9 +138,12 @@ func absurdNumber(line string) *event.Bytes {
 	return parseSize(m[1], "B")
 }
 
+// plainBytes is a size in the words of allocators, which count in bytes and name no unit.
+var plainBytes = later(`(?i)\b(?:m|c|re)alloc of size (\d{1,18})\b`)
+
 var errnoParen = pattern(`memory \(size={size}\)`)
 
-var errnoSize = pattern(`(?:malloc of size|allocate|allocation of|mmap(?:ing)?|map) {size}`)
+var errnoSize = pattern(`(?:allocate|allocation of|mmap(?:ing)?|map) {size}`)
 
 // notMemory names what the kernel's "cannot allocate memory" means where it is not about RAM.
 func notMemory(lower string) string {
@@ -176,6 +180,9 @@ func readErrno(p *passage) *Crash {
 	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereHost,
 		Framework: "other",
 		Requested: firstSize(sizeIn(errnoSize, cut(t, 300)), sizeIn(errnoParen, cut(line, 300)))}
+	if m := plainBytes.FindStringSubmatch(cut(t, 300)); m != nil {
+		c.Requested, c.Sure = parseSize(m[1], "B"), 0.93
+	}
 	if strings.Contains(t, "OSError") || strings.Contains(t, "Errno 12") ||
 		strings.Contains(t, "pyarrow") || strings.Contains(t, "Error:") {
 		c.Framework = "python"
@@ -202,11 +209,15 @@ func readPageFile(p *passage) *Crash {
 	return c
 }
 
+// deviceAllocator are libraries that allocate on a card in the words of the C++ library.
+var deviceAllocator = later(`\bRMM\b|/rmm/|rmm::|thrust::|hipError`)
+
 func readBadAlloc(p *passage) *Crash {
 	t := p.text()
 	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.88), Where: event.WhereHost,
 		Framework: "other"}
-	if strings.Contains(strings.ToLower(t), "cuda") || strings.Contains(t, "out_of_memory") {
+	if lower := strings.ToLower(t); strings.Contains(lower, "cuda") ||
+		strings.Contains(t, "out_of_memory") || deviceAllocator.MatchString(t) {
 		c.Where = event.WhereGPU
 	}
 	return c

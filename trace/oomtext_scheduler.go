@@ -20,7 +20,7 @@ var schedulerWords = []entry{
 		"--memory ", "--mem=",
 		"--mem "}, hint: hintLimits},
 	{words: []string{"running low on memory", "killed due to memory pressure", "node_out_of_memory",
-		"rayoutofmemoryerror"}, endings: []*ending{rayOOM}},
+		"rayoutofmemoryerror", "system memory low at node"}, endings: []*ending{rayOOM}},
 	{words: []string{"objectstorefullerror", "object store is full", "plasmastorefull",
 		"object store because it is full", "plasma store at capacity"}, endings: []*ending{rayStore}},
 	{words: []string{"not enough space to create this object"}, endings: []*ending{rayEvicts}},
@@ -197,7 +197,7 @@ func readKubeEvicted(p *passage) *Crash {
 }
 
 var (
-	rayNode    = pattern(`was {size}(?: used)? / {size}(?: limit)? \(0?\.\d+`)
+	rayNode    = pattern(`(?:was|used memory) \(?{size}\)?(?: used)? / (?:total capacity )?\(?{size}\)?(?: limit)? \(0?\.\d+`)
 	rayOldNode = pattern(`is used \(([\d.]+) ?/ ?([\d.]+) ?GB\)`)
 	rayRate    = pattern(`([\d.]+)GB ?/ ?([\d.]+)GB`)
 	rayNone    = later(`\b0 Workers \(tasks / actors\) killed due to memory pressure`)
@@ -281,7 +281,7 @@ func readRayStore(p *passage) *Crash {
 		What: "Ray's object store, which lives in shared memory, is full"}
 }
 
-var yarnUsed = pattern(`{size} of {size} physical memory used`)
+var yarnUsed = pattern(`{size} of {size} (?:physical|virtual) memory used`)
 
 func readYarn(p *passage) *Crash {
 	c := &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereCgroup, Framework: "other"}

@@ -252,8 +252,18 @@ var broken = []string{"other_device-side_assert", "other_srcindex_<_srcselectdim
 // card.
 var aftermath = []string{"library_status", "torch_raw", "tf_library", "device_code"}
 
-// dropAftermath removes what only follows from a kernel that failed before.
+// dropAftermath removes what only follows from a kernel that failed before, and the words for
+// "no memory" in which a program passes on that an encoder did not open.
 func dropAftermath(log *Log) {
+	if encoder := slices.IndexFunc(log.Crashes, func(c Crash) bool {
+		return c.Kind == "other_openencodesessionex_failed"
+	}); encoder >= 0 {
+		from := log.Crashes[encoder].offset
+		log.Crashes = slices.DeleteFunc(log.Crashes, func(c Crash) bool {
+			return c.Class == Exhausted && c.offset > from && c.Requested == nil &&
+				(c.Kind == "errno_memory" || c.Kind == "device_generic" || c.Kind == "any_generic")
+		})
+	}
 	first := slices.IndexFunc(log.Crashes,
 		func(c Crash) bool { return slices.Contains(broken, c.Kind) })
 	if first < 0 {

@@ -15,6 +15,7 @@ const (
 	SignWindows    = "windows"     //
 	SignBare       = "bare"        // outside of containers, as somebody says
 	SignContainer  = "container"   // Docker or the like
+	SignDocker     = "docker"      // Docker or Podman, by their own words
 	SignKube       = "kube"        // a pod
 	SignEvaluating = "evaluating"  // evaluation or prediction was under way
 	SignEvalToHost = "eval_host"   // eval_accumulation_steps is set: predictions go to the host
@@ -80,6 +81,7 @@ const (
 	SignData       = "data"        // data sets, tables and arrays are read or held
 	SignReads      = "reads"       // a file of data is read
 	SignIndex      = "wrong_index" // an index out of range
+	SignPool       = "pool"        // a pool of worker processes; the value is the number of one of them
 	SignTrees      = "trees"       // boosted trees and tables on the card: XGBoost, LightGBM, RAPIDS
 )
 
@@ -99,6 +101,7 @@ var signsNear = []sign{
 		`(?:not|n't) (?:using|use|in|inside) (?:a |any )?(?:docker|container)|` +
 		`no docker|outside (?:of )?(?:a |any )?(?:docker|container)|bare[- ]metal`)},
 	{SignContainer, later(`(?i)\bdocker\b|\bcontainer\b|/workspace/|podman|singularity|apptainer`)},
+	{SignDocker, later(`(?i)\bdocker\b|\bpodman\b|"?OOMKilled"?: ?true`)},
 	{SignKube, later(`(?i)\bpods?\b|kubernetes|kubectl|jupyterhub|/srv/conda|jovyan|binderhub|kubeflow`)},
 	{SignEvaluating, later(`(?i)\beval(?:uation)? (?:process|loop|step|phase)|` +
 		`(?:during|in|at|while) (?:the )?(?:evaluat\w+|validat\w+|testing)\b|` +
@@ -114,7 +117,8 @@ var signsNear = []sign{
 		`(?:\w+ )?the same|(?:not|n't|no|without) (?:\w+ )?(?:reduc|decreas|shrink|chang|sav|lower)\w*` +
 		`[^.\n]{0,40}\b(?:memory|vram)|(?:memory|vram)[^.\n]{0,60}\b(?:not|n't) ` +
 		`(?:reduc|decreas|shrink|chang|go down|drop|split|shard)`)},
-	{SignTrials, later(`(?i)\boptuna\b|\btrial[ _#]?\d+|study\.optimize|\bfold[ _:]?\d|k-?fold|` +
+	{SignTrials, later(`(?i)\boptuna\b|\btrial[ _#]?\d+|\b(?:models?|networks?|nets?) (?:\w+ ){0,3}in (?:a |one )?` +
+		`(?:for[- ]|python )?loop|\bloop (?:over|that (?:trains|builds|fits)) (?:\w+ )?(?:models|networks|folds)|study\.optimize|\bfold[ _:]?\d|k-?fold|` +
 		`cross[-_]val|grid ?search|keras_?tuner|hyper-?parameter (?:search|tun)|wandb[ .]sweep`)},
 	{SignRayTune, later(`ray[/\\.]tune|tune\.run|ray::ImplicitFunc|TrainTrainable|RayTrainWorker|` +
 		`ray[/\\.]train\b|_Trainable|ray::\w*Trainer`)},
@@ -133,6 +137,8 @@ var signsNear = []sign{
 	{SignEvalBar, later(`(?i)\b(?:evaluat|validat|predict|test)(?:e|ion|ing)\b[^|\n]{0,40}(?:\|[^|\n]*\| *)?\b(\d+)(?:/\d+|it)? \[`)},
 	{SignEvalBar, later(`(?i)\b(?:valid|val|eval|dev|inference)\b[)\]:]*\s*:?\s*\d{1,3}%[^\n]{0,200}?\b` +
 		`(\d+)/\d+ \[`)},
+	{SignEvalBar, later(`(?i)\b(?:evaluation|evaluating|validation|validating|test|eval|val|valid):? {1,3}\[ {0,4}` +
+		`(\d+)/\d+\]`)},
 	{SignEvalSaid, later(`(?i)\b(?:in|during|at|when|while|on|only) (?:the |my |an? )?(?:\w+ ){0,2}` +
 		`(?:(?:evaluation|eval|validation|validating|evaluating|inference|testing)` +
 		`(?: phase| stage| step| loop| process| epoch| part)?|test (?:phase|stage|step|loop|time|set|epoch))\b|` +
@@ -169,9 +175,11 @@ var signsNear = []sign{
 	{SignJoblib, later(`(?i)\bjoblib\b|\bn_jobs\b|\bloky\b`)},
 	{SignDatasets, later(`datasets[/\\](?:arrow_dataset|utils|builder)|died during map|` +
 		`\(num_proc=\d+\)|dataset_num_proc|\.map\([^)\n]{0,120}num_proc`)},
-	{SignImages, later(`(?i)ComfyUI|\bcomfy[/\\]|stable-diffusion-webui|webui[-_]forge|InvokeAI|` +
+	{SignImages, later(`(?i)fooocus|\bsd\.?next\b|automatic1111|run_hy_?video|denoise_latents|ComfyUI|\bcomfy[/\\]|stable-diffusion-webui|webui[-_]forge|InvokeAI|` +
 		`KSampler|VAEDecode|diffusers[/\\]pipelines|decode_first_stage|num_inference_steps|guidance_scale|` +
 		`text2video|img2img|txt2img|image2video|num_frames=|vae\.decode\(|diffusion sampling|decode\(latents`)},
+	{SignPool, later(`(?:Spawn|Fork)PoolWorker-(\d+)|multiprocess(?:ing)?[/\\]pool\.py|process_pool\.|` +
+		`ProcessPoolExecutor`)},
 	{SignNNUNet, later(`(?i)nnu-?net|batchgenerators`)},
 	{SignTrees, later(`(?i)\bxgboost|\blightgbm|\bcatboost|gpu_hist|\bcudf\b|\bcuml\b|rmm::|device_helpers\.cuh`)},
 	{SignText, later(`(?i)\btokens?\b|tokeniz|\b(?:llama|qwen|mistral|mixtral|gpt|bert|roberta|falcon|gemma|` +
@@ -218,7 +226,7 @@ var signsNear = []sign{
 		`data ?frame|pickle|parquet|\.jsonl?\b|arrow|hdf5|\.h5\b|lmdb|tfrecord|features|preprocess|\bcorpus\b`)},
 	{SignReads, later(`(?i)\bread_(?:csv|table|json|parquet|excel|feather|hdf|pickle|fwf)|\bcsv\b|\.np[yz]\b|\.parquet\b|` +
 		`\.jsonl?\b|\.h5\b|\.pkl\b|\.tsv\b|\bnp\.load|\bnumpy\.load|npyio|loadtxt|genfromtxt|fromfile|pickle|h5py|hdf5|` +
-		`lmdb|tfrecord|load_dataset|imread|\.readlines?\(|\.read\(|arrow|parsers?\.py|data ?sets?\b|data ?loader`)},
+		`lmdb|tfrecord|load_dataset|imread|\.readlines?\(|\.read\(|parsers?\.py`)},
 	{SignIndex, wrongIndex},
 	{SignSmallPool, later(`(?:Created (?:TensorFlow )?device[^\n]{0,120} with |freeMemory: ?)` +
 		`(\d{1,3}(?:\.\d+)? ?Mi?B)\b`)},

@@ -36,6 +36,8 @@ var (
 
 var (
 	tensorShape = later(`(?i)(?:with|of) shape ?(?:TensorShape\()?[\[(]([\d, ]*)[\])]`)
+	// the same up to TensorFlow 0.7: shapedim { size: 64 } dim { size: 128 }
+	oldShape    = later(`(?i)shape ?((?:dim ?\{ ?size: ?\d+ ?\} ?)+)`)
 	tensorType  = later(`(?i)\btype ([a-z_0-9]+)`)
 	tensorPlace = later(`(?i)device:(CPU|GPU|TPU|XLA_\w+):\d+|by allocator (\S+)`)
 )
@@ -68,6 +70,10 @@ func readTFTensor(p *passage) *Crash {
 			width = 4 // TensorFlow before 1.4 did not name the type; float is nearly always right
 		}
 		c.Requested = shapeBytes(m[1], width)
+	} else if m := oldShape.FindStringSubmatch(t); m != nil {
+		c.Requested = shapeBytes(strings.Join(strings.FieldsFunc(m[1], func(r rune) bool {
+			return r < '0' || r > '9'
+		}), ","), 4)
 	} else if !strings.Contains(strings.ToLower(t), "allocator") {
 		c.Sure = proseSure(p, 0.9)
 	}

@@ -205,6 +205,16 @@ var supposed = pattern(`\b(?:fix(?:e[sd]|ing)?|avoid\w*|prevent\w*|handl\w+|catc
 	`never|did not|does not|no)\b[^.\n]{0,60}(?:out of memory|\boom\b)|` +
 	`(?:out of memory|\boom\b)[^.\n]{0,40}\b(?:test|tests|check|checks|handling|handler|errors? (?:can|may|might))\b`)
 
+// toReader is the beginning of a sentence that tells a reader what to do if something happens.
+var toReader = later(`(?i)\b(?:if|when|whenever|in case|should) you(?:r|'re)?\b(?:[^.\n]|\.\S){0,100}$`)
+
+// advises reports whether the telling word stands in such a sentence.
+func (p *passage) advises() bool {
+	line := p.line()
+	at := strings.Index(strings.ToLower(line), p.word)
+	return at > 0 && at <= len(line) && toReader.MatchString(line[:at])
+}
+
 // proseSure lowers the certainty of words that stand in a sentence rather than in a message.
 func proseSure(p *passage, sure float64) float64 {
 	before, _, _ := strings.Cut(strings.ToLower(p.text()), p.word)
