@@ -1,10 +1,12 @@
 """Everything that is measured of `run --fit` on a card, in one go or in several:
 
-python bench/gpu/card.py [--parts first,ranks,shared,compiled,grid] [--seconds 585]
+python bench/gpu/card.py [--parts first,older,ranks,shared,compiled,grid] [--seconds 585]
 [--folder bench/gpu/unseen] [--cap 0.65] [--limit PART=SECONDS ...] [--table]
 
 | part     | runs                                          | alone | seconds |
 | first    | fit_first.py over the folder, nine at a time  | no    | 300     |
+| older    | fit.py --strangers: 51 jobs, two caps, six   | no    | 560     |
+|          | at a time; untouched runs from earlier rows   |       |         |
 | ranks    | fit_ranks.py --card: DDP and FSDP2, two ranks | no    | 180     |
 | shared   | fit.py --shared: eight jobs, three turns      | yes   | 300     |
 | compiled | fit.py --compiled: three scripts              | yes   | 280     |
@@ -18,6 +20,8 @@ between, put the files back into bin/card first. bin/memroom must be there.
 """
 
 import argparse
+import glob
+import json
 import os
 import shutil
 import signal
@@ -25,6 +29,8 @@ import subprocess
 import sys
 import threading
 import time
+
+import fit
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -35,8 +41,8 @@ EIGHT = (
     "scaler_vit,lightning_vit"
 )
 THREE = "nanogpt_compiled,gpt2_compiled,vit_compiled"
-SECONDS = {"first": 300, "ranks": 180, "shared": 300, "compiled": 280, "grid": 540}
-BESIDE = ("first", "ranks")  # need not be alone
+SECONDS = {"first": 300, "older": 560, "ranks": 180, "shared": 300, "compiled": 280, "grid": 540}
+BESIDE = ("first", "older", "ranks")  # need not be alone
 ENDING = 12  # seconds that a part gets to end by itself when its time is over
 
 
@@ -48,6 +54,7 @@ def command(part, options, seconds):
     first = ["--folder", options.folder, "--cap", str(options.cap), "--jobs", "9"]
     how = {
         "first": ["fit_first.py", *known, *first],
+        "older": ["fit.py", "--strangers", "--jobs", str(options.older), *known],
         "ranks": ["fit_ranks.py", "--card", "--kinds", "ddp,fsdp2", *known],
         "shared": fit + ["--shared", EIGHT, "--no-alone"],
         "compiled": fit + ["--compiled", THREE],
@@ -55,6 +62,22 @@ def command(part, options, seconds):
     }[part]
     more = ["--table"] if options.table else []
     return [sys.executable, "-W", "ignore", os.path.join(HERE, how[0]), *how[1:], *more]
+
+
+def know_untouched(path):
+    """What the 51 jobs do without memroom is known from earlier rows: no build of ours changes
+    that.
+    """
+    if os.path.exists(path):
+        return
+    wanted, known = {*fit.JOBS, *fit.first_strangers()}, {}
+    for earlier in glob.glob(os.path.join(HERE, "fit-*h200.jsonl")):
+        for line in open(earlier):
+            row = json.loads(line)
+            if row.get("run") == "uncapped" and row["job"] in wanted and row.get("total"):
+                known[row["job"]] = line
+    with open(path, "w") as f:
+        f.writelines(known.values())
 
 
 class Copies:
@@ -113,6 +136,7 @@ def main():
     parser.add_argument("--parts", default=",".join(SECONDS))
     parser.add_argument("--folder", default=os.path.join(HERE, "unseen"))
     parser.add_argument("--cap", type=float, default=0.65)
+    parser.add_argument("--older", type=int, default=6, help="older jobs at a time")
     parser.add_argument("--seconds", type=float, default=585)
     parser.add_argument("--limit", action="append", default=[], metavar="PART=SECONDS")
     parser.add_argument("--table", action="store_true", help="print what is there, run nothing")
@@ -121,6 +145,8 @@ def main():
     limits = {**SECONDS, **{p: float(s) for p, s in (x.split("=") for x in options.limit)}}
     os.makedirs(ROWS, exist_ok=True)
     parts = options.parts.split(",")
+    if "older" in parts:
+        know_untouched(os.path.join(ROWS, "older.jsonl"))
     if options.table:
         for part in parts:
             subprocess.run(command(part, options, 60))
