@@ -409,12 +409,18 @@ class WhatChoicesCost(unittest.TestCase):
         self.assertEqual(choices.extra(self.cost(has_loss=False, half=True), 8), 12 * 2 * 8)
 
     def test_seconds(self):
-        """A forward pass is a third of a step; a piece costs a hundredth of it at the least."""
+        """A forward pass is a third of a step; a piece costs 4 % of it at the least, and takes its
+        least time however small it is.
+        """
         seconds = lambda *a, **k: choices._choice("x", 0, 0, *a, **k).seconds
         self.assertAlmostEqual(seconds(0.0, self.cost(), 8), 8.5)
         self.assertAlmostEqual(seconds(1.0, self.cost(), 8), 8.5 * 4 / 3)
         self.assertAlmostEqual(seconds(0.0, self.cost(), 8, pieces=4), 8 + 4 * 0.5)
-        self.assertAlmostEqual(seconds(0.0, self.cost(time_fixed=0.0), 8, pieces=4), 8 + 4 * 0.08)
+        self.assertAlmostEqual(seconds(0.0, self.cost(time_fixed=0.0), 8, pieces=4), 8 + 4 * 0.32)
+        slow = self.cost(time_fixed=0.0, floor=3.0)
+        self.assertAlmostEqual(seconds(0.0, slow, 8), 8 + 0.32)
+        self.assertAlmostEqual(seconds(0.0, slow, 8, pieces=2), 8 + 2 * 0.32)
+        self.assertAlmostEqual(seconds(0.0, slow, 8, pieces=4), 12 + 4 * 0.32)
 
     def test_travel_at_the_slower_of_two_speeds(self):
         seconds = lambda travel: (

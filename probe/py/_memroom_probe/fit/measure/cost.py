@@ -19,6 +19,7 @@ from ..batch.inputs import Cannot, is_tensor
 from ..calls import tree, weights
 from ..remedies import activation_offload
 from ..remedies.checkpointing import Part
+from . import speed
 from .parts import Record, take_apart
 from .run import by_grad, one, put_back, way_to_gradients
 
@@ -46,6 +47,7 @@ class Cost:
     graph: float = 0.0  # of the nodes of one piece's graph, of any size; not on a card
     repeats: bool = True  # a second run gives the same results
     recomputable: bool = True  # and the backward pass bears checkpointing
+    floor: float = 0.0  # seconds that a micro-batch takes at the least, where that is known
 
 
 GRAINS = (1 / 4, 1 / 14)  # of what is saved, the most that one part may save
@@ -88,6 +90,9 @@ def cost(module, call, inputs, room, apart=True, away=False, space=lambda rows: 
         else []
     )
     saved, peaks, seconds = lines
+    known = speed.of(module, call, inputs, few, peaks, room, second.way)
+    if known is not None:
+        seconds = 0.0, known.row
     return Cost(
         saved_fixed=saved[0],
         saved_row=saved[1],
@@ -106,6 +111,7 @@ def cost(module, call, inputs, room, apart=True, away=False, space=lambda rows: 
         graph=_line(few, first.graph, many, second.graph)[0],
         repeats=second.repeats,
         recomputable=second.repeats and not second.once and not weights.changed(module),
+        floor=known.floor if known is not None else 0.0,
     )
 
 
@@ -142,7 +148,7 @@ def _larger(module, call, inputs, rows, seen, room):
             larger = one(module, call, inputs, 2 * rows, room, seen.way)
     except Exception:  # what is known of fewer rows has to do
         return None
-    larger.repeats = seen.repeats
+    larger.repeats, larger.way = seen.repeats, seen.way
     return larger
 
 
