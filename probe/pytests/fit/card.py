@@ -59,6 +59,9 @@ class Card(TorchDispatchMode):
     def peak(self):
         return self.most
 
+    def kept(self):
+        return self.live
+
     def flushes(self):
         return self.given_back
 

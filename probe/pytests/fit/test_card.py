@@ -4,6 +4,7 @@ losses.
 
 import contextlib
 import functools
+import itertools
 import unittest
 from unittest import mock
 
@@ -414,7 +415,14 @@ def stack(tell=lambda: None):
 class Cramped(unittest.TestCase):
     """An allocator that gives back all it keeps in every step costs more than another block."""
 
-    def run_on(self, card):
+    def clock(self, card, flush):
+        """Seconds of a clock by which each step takes one, and each time that the card gives back
+        all it keeps takes flush.
+        """
+        steps = itertools.count()
+        return lambda: next(steps) + flush * card.given_back
+
+    def run_on(self, card, flush=1.0):
         given_back, peaks = [], []
 
         def tell():
@@ -422,7 +430,9 @@ class Cramped(unittest.TestCase):
             peaks.append(card.most)
             card.start_peak()
 
-        with inserted(card), remedies(("checkpointing", {"failed": True})) as told:
+        clock = mock.patch.object(governor, "time", mock.Mock())
+        with inserted(card), remedies(("checkpointing", {"failed": True})) as told, clock as time:
+            time.perf_counter = self.clock(card, flush)
             losses = list(stack(tell))
         return losses, told, given_back, peaks
 
@@ -441,6 +451,12 @@ class Cramped(unittest.TestCase):
         self.assertEqual(told.kinds("checkpointing").count("applied"), 2, told.text())
         self.assertLess(later[-1], peaks[-1])
         self.assertEqual(given_back[-10], given_back[-1], given_back)
+        cramped = Card(limit)
+        cramped.cramped = int(0.99 * peaks[-1])
+        losses, told, _, later = self.run_on(cramped, flush=0.0)  # it costs nothing here
+        self.assertEqual(losses, whole, told.text())
+        self.assertEqual(told.kinds("checkpointing").count("applied"), 3, told.text())
+        self.assertEqual(later[-1], peaks[-1])
 
     def test_not_at_any_price(self):
         """Where even the frugal way is cramped, what is done is left as it is after some looks."""

@@ -11,8 +11,10 @@ from _memroom_probe.fit.calls import refers
 from _memroom_probe.fit.choose.case import Case
 from _memroom_probe.fit.choose.choices import Choice
 from _memroom_probe.fit.choose.forecast import Forecast
+from _memroom_probe.fit.choose.pace import Pace
 from _memroom_probe.fit.choose.search import (
     AGAIN,
+    cheaper,
     cheapest,
     equal_for_first_step,
     frugal,
@@ -71,6 +73,33 @@ class Readings(unittest.TestCase):
         known.read(200, 150)
         self.assertEqual(known.room_for(300), 300)
 
+    def test_more_of_the_kind_that_was_seen(self):
+        """What one kind needed less than predicted is there for more of that kind."""
+        known = Forecast(unseen=0.25)
+        known.read(200, 200, 150)
+        self.assertEqual(known.room_for(200), 200)
+        self.assertEqual(known.room_for_more(200), 240)
+        self.assertEqual(known.room_for_more(120), 170)
+        known.read(300, 330, 330)
+        self.assertAlmostEqual(known.room_for_more(460), 400)
+
+
+class Paces(unittest.TestCase):
+    def steps(self, *steps):
+        pace = Pace()
+        for time, flushes in steps:
+            pace.note(time, flushes)
+        return pace
+
+    def test_the_first_step_with_a_choice_does_not_count(self):
+        self.assertIsNone(self.steps((0, 0), (9, 0), (10, 0), (11, 0)).seconds())
+        self.assertEqual(self.steps((0, 0), (9, 0), (10, 0), (12, 0), (15, 0)).seconds(), 2)
+
+    def test_short_in_two_steps_on_end(self):
+        self.assertTrue(self.steps((0, 4), (1, 5), (2, 7)).is_short())
+        self.assertFalse(self.steps((0, 4), (1, 4), (2, 7)).is_short())
+        self.assertFalse(self.steps((0, 4), (1, 5)).is_short())
+
 
 class Ways(unittest.TestCase):
     def test_half_way_is_of_the_same_kind(self):
@@ -102,6 +131,30 @@ class Ways(unittest.TestCase):
         self.assertEqual(roomier({it: 1}, {it: tight}, 50), {it: tight})
         cut = pieces(180, 1.0)
         self.assertEqual(roomier({it: 1}, {it: cut}, 160), {it: cut})
+
+    def test_room_is_made_with_more_of_the_same(self):
+        """Another kind that is hardly faster is not taken: nobody has seen how wrong it is."""
+        tight, more = blocks(200, 1.0), blocks(150, 1.12)
+        other = blocks(149, 1.1, kind="finer blocks")
+        it = case(tight, tight, other, more)
+        self.assertEqual(roomier({it: 1}, {it: tight}, 160), {it: more})
+        slow = blocks(150, 1.2)
+        it = case(tight, tight, other, slow)
+        self.assertEqual(roomier({it: 1}, {it: tight}, 160), {it: other})
+
+    def test_what_is_left_over_is_used(self):
+        now, same, whole = blocks(100, 2.0), blocks(140, 1.5), blocks(200, 1.0)
+        other = blocks(120, 1.8, kind="finer blocks")
+        it = case(now, whole, now, same, other, pieces(90, 0.5))
+        self.assertEqual(cheaper({it: 1}, 100, 100), None)
+        self.assertEqual(cheaper({it: 1}, 120, 100), {it: other})
+        self.assertEqual(cheaper({it: 1}, 120, 140), {it: same})
+        self.assertEqual(cheaper({it: 1}, 250, 250), {it: whole})
+        self.assertEqual(cheaper({it: 2}, 200, 900), {it: other})  # of two calls 180 bytes
+        near = case(now, now, blocks(101, 1.99))
+        self.assertIsNone(cheaper({near: 1}, 900, 900))
+        cut = case(pieces(90, 2.0), now, same, pieces(95, 1.0))
+        self.assertEqual(cheaper({cut: 1}, 100, 100)[cut].words, "pieces")
 
     def test_first_step_leaves_room_for_work_spaces(self):
         quick, least = blocks(100, 1), blocks(50, 2)

@@ -25,6 +25,7 @@ class Case:
     has_loss: bool = False  # the loss is among it: what it needs, it needs inside of the call
     beside: float = 0  # bytes that a loss outside of the module is taken to need
     optional: int = 0  # bytes of a work space that a library takes where it can, not planned with
+    wants_spaces: bool = False  # a library wants work spaces in it
     size: int = 0  # elements of the call's largest tensor when the choice was made
     cut: bool = False  # a training call has been run in pieces, be it in the first step only
     settled: bool = False  # a whole step has been seen with it

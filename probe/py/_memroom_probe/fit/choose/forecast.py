@@ -5,7 +5,7 @@ how wrong it is: once as a difference, and from two steps with different choices
 the difference grows with what is predicted.
 """
 
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 MOST = 1.0  # bytes that may be missing for each byte that is predicted, at the most
 # The same, taken until a second choice has been seen. A UNet, whose gradients wait for the other
@@ -22,11 +22,15 @@ class Forecast:
     def __init__(self, unseen: float = 0.0) -> None:
         self.unseen = unseen
         self.seen: List[Tuple[float, float]] = []  # (predicted, real) bytes, smallest first
+        self._last = (0.0, 0.0)  # the last one, with what the step took where that is less
 
-    def read(self, predicted: float, real: float) -> None:
-        """Notes what a step was predicted to take, and what it took."""
+    def read(self, predicted: float, real: float, seen: Optional[float] = None) -> None:
+        """Notes what a step was predicted to take, and what it is taken to have taken. seen: what
+        it took, where that may be less because it was of one kind.
+        """
         self.seen.append((predicted, real))
         self.seen.sort()
+        self._last = predicted, real if seen is None else min(real, seen)
 
     def missed(self) -> float:
         """Bytes by which a prediction was too low at the most; below 0 where none was."""
@@ -38,6 +42,14 @@ class Forecast:
         rest = free - predicted - self.missed()
         # Beyond the last reading it may be wrong by more; below it is taken to be wrong by as much.
         return predicted + (rest / (1 + self._grows()) if rest > 0 else rest)
+
+    def room_for_more(self, free: float) -> float:
+        """The same for a choice of the kind that was seen last: what was predicted too much for
+        that is predicted too much for more of it.
+        """
+        predicted, real = self._last
+        rest = free - real
+        return predicted + (rest / (1 + max(self._grows(), self.unseen)) if rest > 0 else rest)
 
     def _grows(self) -> float:
         """Bytes that are missing more for each byte more that is predicted."""

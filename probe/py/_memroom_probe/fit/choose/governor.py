@@ -9,7 +9,9 @@ at once, rather than creeping up on it over several attempts.
 
 import functools
 import gc
+import time
 import weakref
+from typing import Dict, Optional, Tuple
 
 import torch
 
@@ -34,8 +36,10 @@ from ..remedies import (
 from . import choices
 from .case import Case, case_of
 from .forecast import UNSEEN, Forecast
+from .pace import Pace
 from .search import (
     AGAIN,
+    cheaper,
     cheapest_if_equal,
     equal_for_first_step,
     frugal,
@@ -59,7 +63,9 @@ FAR = 0.1
 # Share of the limit that is left besides where the allocator finds no room for a request in step
 # after step and gives back what it kept, and times its seconds that this may cost.
 LOOSER, WORTH_LOOSER = 0.04, 1.1
-LOOKS = 12  # steps with a choice in which that is looked for
+LOOKS = 24  # steps in which that is looked for
+FASTER = 0.98  # times its seconds in which steps must be done to keep what was tried for them
+LOOSENINGS = 2  # how often what a first choice left over may be used
 
 # Why pieces differ by more than full precision rounds.
 HALF = "sums over pieces are rounded in half precision"
@@ -126,8 +132,11 @@ class Governor:
         self._seen: set = set()  # the sets of calls that were seen waiting together
         self._rooms: dict = {}  # such a set -> (cases with counts, bytes they may be predicted for)
         self._varies = False
-        self._flushes: list = []  # of the allocator, after each of the last steps
-        self._looks = 0  # how often they were looked at
+        self._pace = Pace()  # of the steps with the choices of now
+        self._looks = 0  # how many of them were looked at
+        # (choices, seconds of a step) while others are tried for speed
+        self._before: Optional[Tuple[Dict[Case, choices.Choice], float]] = None
+        self._loosened = 0  # how often what was left over has been used
         self._state = (
             optimizer_offload.StateAway(say, self._state_does_not_fit)
             if "optimizer_offload" in allowed
@@ -453,6 +462,7 @@ class Governor:
         case.outputs, case.has_loss = cost.output_row * inputs.rows, cost.has_loss
         case.amplifies, case.half = amplifies, _is_half(module)
         case.optional = cramped if candidates is plain else 0
+        case.wants_spaces = cramped > 0
         self._measure_rounding(case, module, call, inputs)
         self._tell_beginning(case, held, cost, around.limit)
         return case
@@ -812,6 +822,7 @@ class Governor:
         if new and not wall and now <= free + slack:
             return
         if not first and not wall and now <= free + slack:
+            self._loosen(cases, step, forecast, budget - beside(), beside())
             return
         always = beside() + forecast.missed()
         far = first and step.around.is_card and len(forecast.seen) == 1
@@ -866,18 +877,11 @@ class Governor:
         the least those of now, with which they did.
         """
 
-        def fits(chosen):
-            return all(
-                together(others, lambda c: chosen.get(c, c.choice)) <= most
-                for others, most in self._rooms.values()
-                if not chosen.keys().isdisjoint(others)
-            )
-
         for share in (0.75, 0.5, 0.25):
-            if fits(taken) or free <= now:
+            if _fits(taken, self._rooms) or free <= now:
                 return taken
             taken = cheapest_if_equal(cases, now + share * (free - now))
-        return taken if fits(taken) else {case: case.choice for case in cases}
+        return taken if _fits(taken, self._rooms) else {case: case.choice for case in cases}
 
     def _ran_equal(self, cases, taken, step):
         """Whether the step that was watched ran through with what is equal to the bit, where that
@@ -909,6 +913,35 @@ class Governor:
                 case.choice = choice
                 self.checkpointing.use(case.module(), choice.checkpoint)
 
+    def _loosen(self, cases, step, forecast, room, beside):
+        """The first choice leaves room for what nobody has seen yet. After a step with it, what is
+        left is used for cheaper choices that are no less exact. room: bytes for the choices;
+        beside: bytes that are there whatever is chosen. On a CPU running out is the end, and where
+        batches differ the next one may be longer.
+        """
+        around = step.around
+        if self._loosened >= LOOSENINGS or self.factor < 1 or self._varies or self.worst:
+            return
+        if not around.is_card or not all(case.settled for case in cases):
+            return
+        free = forecast.room_for(room)
+        more = min(forecast.room_for_more(room), step.predicted() + around.limit - around.kept())
+        if self.failed:
+            whole = BELOW * together(cases, lambda c: c.candidates[0])
+            free, more = min(free, whole), min(more, whole)
+        if any(case.wants_spaces for case in cases):
+            more = free  # what one step took says little of what others will
+        taken = cheaper(cases, free, more)
+        others = {key: known for key, known in self._rooms.items() if key != frozenset(cases)}
+        if taken is None or not _fits(taken, others):
+            return
+        self._loosened += 1
+        self._use(taken)
+        self._step.observe(around, self._gradients(cases))
+        total = beside + forecast.missed() + together(cases, lambda c: c.choice)
+        for case in cases:
+            self._tell(case, int(total), around.limit)
+
     def _make_room_for_library(self, cases):
         """After a step that nobody watched: a request that failed meanwhile shows that a library
         lacked its work space, and an allocator that gives back what it kept in step after step
@@ -918,25 +951,35 @@ class Governor:
         if not (wall or self._looks < LOOKS) or not all(case.settled for case in cases):
             return
         around = room.of(next(next(iter(cases)).module().parameters()).device, self.limit)
+        self._looks += 1
+        self._pace.note(time.perf_counter(), around.flushes())
         now, taken = together(cases, lambda c: c.choice), {case: case.choice for case in cases}
-        better = taken
+        better, seconds = taken, self._pace.seconds()
         if wall:
+            self._before = None
             better = roomier(cases, taken, self._below(now, wall, around.limit))
-        elif self._is_short(around):
+        elif self._before is not None:
+            better = self._the_faster(taken, seconds, *self._before)
+        elif self._pace.is_short() and seconds is not None:
             better = roomier(cases, taken, now - LOOSER * around.limit, WORTH_LOOSER)
+            self._before = (taken, seconds) if better is not taken else None
         if better is not taken:
+            self._pace = Pace()
             self._use(better)
             for case in cases:
                 self._tell(case, 0, around.limit)
 
-    def _is_short(self, around):
-        """Whether the allocator gave back what it kept in each of the last two steps."""
-        self._looks += 1
-        last = self._flushes = [*self._flushes[-2:], around.flushes()]
-        short = len(last) == 3 and last[0] < last[1] < last[2]
-        if short:
-            self._flushes = []  # the next steps tell whether that was enough
-        return short
+    def _the_faster(self, taken, seconds, before, needed):
+        """What was tried for speed, or the choices before where it is no faster. seconds: of a step
+        with what was tried, once that is known; needed: before.
+        """
+        if seconds is None:
+            return taken
+        self._before = None
+        if seconds <= FASTER * needed and taken.keys() == before.keys():
+            return taken
+        self._looks = LOOKS
+        return before if taken.keys() == before.keys() else taken
 
     def _below(self, now, wall, limit):
         """What a choice may be predicted to need so that a request does not fail again that failed
@@ -951,15 +994,17 @@ class Governor:
         """The Forecast for these calls, with what the step that was watched took."""
         forecast = self._forecasts.setdefault(frozenset(cases.items()), Forecast(UNSEEN))
         predicted = real = step.predicted()
+        seen = None
         if not step.around.is_card:
             real = max(predicted, step.peak_of_passes() - step.held_before)
         else:
             real = step.peak_of_passes() - step.held_before
             # A library takes a work space where there is room, and does without where there is not.
             real = max(real - max(case.optional for case in cases), min(real, predicted))
+            seen = real
             # What a loss is taken to need may be too much. The rest was measured.
             real = max(real, predicted - sum(case.beside for case in cases))
-        forecast.read(predicted, real)
+        forecast.read(predicted, real, seen)
         return forecast
 
     def _held(self, cases, around, results):
@@ -1054,6 +1099,17 @@ def _has_several_optimizers():
         if all(own.isdisjoint(others) for others in apart):
             apart.append(own)
     return len(apart) > 1
+
+
+def _fits(chosen, rooms):
+    """Whether the steps fit with these choices that were seen with some of the same calls. rooms:
+    which calls wait together -> (cases with counts, bytes for them).
+    """
+    return all(
+        together(cases, lambda c: chosen.get(c, c.choice)) <= most
+        for cases, most in rooms.values()
+        if not chosen.keys().isdisjoint(cases)
+    )
 
 
 def _rounds(case):

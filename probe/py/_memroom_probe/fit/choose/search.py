@@ -9,6 +9,9 @@ AT_THE_WALL = 1.01  # the same where nothing is predicted to fit: there the last
 WORTH = 1.35  # times its seconds that it may cost to give a library its work space
 WORTH_MORE = 2.5  # the same where a training amplifies what another algorithm rounds otherwise
 
+ALIKE = 1.03  # times the least price at which the kind that is in use is kept
+GAIN = 0.97  # times its price from which on another choice is worth a change
+
 FRUGAL = 0.4  # share of the room that a call may take in the first step
 FRUGAL_EQUAL = 0.8  # the same for a call and two like it, where results are equal to the bit
 
@@ -93,13 +96,47 @@ def least(candidates, needs, nearly=NEARLY):
 
 def roomier(cases, taken, free, worth=WORTH):
     """Choices that need no more than free and are equal to the bit, as those taken are, where they
-    cost not much more; else those taken. worth: times the seconds that they may cost.
+    cost not much more; else those taken. worth: times the seconds that they may cost. What is of
+    the kind that is in use comes first, because steps have shown how wrong predictions of that are.
     """
     if not all(c.bitwise for c in taken.values()):
         return taken
     found = cheapest(cases, free, lambda case: [c for c in case.candidates if c.bitwise])
-    dear = sum(c.price for c in found.values()) > worth * sum(c.price for c in taken.values())
+    alike = cheapest(cases, free, lambda case: _alike(case, taken[case]))
+    if together(cases, alike.get) <= free and _price(alike) <= ALIKE * _price(found):
+        found = alike
+    dear = _price(found) > worth * _price(taken)
     return taken if dear or together(cases, found.get) > free else found
+
+
+def _price(taken):
+    return sum(c.price for c in taken.values())
+
+
+def _alike(case, choice):
+    return [c for c in case.candidates if c.bitwise and c.kind == choice.kind] or [choice]
+
+
+def cheaper(cases, free, more):
+    """Choices that cost clearly less than those of now and are no less exact, where there are any;
+    else None. free: bytes that they may need together; more: bytes that the one case may need with
+    more of the kind that is in use.
+    """
+    now = {case: case.choice for case in cases}
+    if not all(case.candidates for case in cases):
+        return None
+
+    def exact_enough(case):
+        some = _equal_where_it_matters(case)
+        return [c for c in some if c.bitwise or not case.choice.bitwise] or [case.choice]
+
+    found = cheapest(cases, free, exact_enough)
+    found = found if together(cases, found.get) <= free else now
+    (case, count), *others = cases.items()
+    if not others and count == 1 and case.choice.kind:
+        some = [c for c in exact_enough(case) if c.kind == case.choice.kind and c.needs <= more]
+        found = {case: min([*some, found[case]], key=lambda c: c.price)}
+    return found if _price(found) < GAIN * _price(now) else None
 
 
 def spacious(plain, roomy, free, amplifies):

@@ -66,6 +66,10 @@ class CudaRoom:
     def peak(self):
         return torch.cuda.max_memory_allocated(self.device)
 
+    def kept(self):
+        """Bytes that the allocator has, in use or not."""
+        return torch.cuda.memory_reserved(self.device)
+
     def flushes(self):
         """How often the allocator has given back all that it kept, because a request found no room.
         Each time it waits for the card and asks the driver anew: milliseconds.
