@@ -440,6 +440,12 @@ class Amplified(unittest.TestCase):
             ("nxt = torch.multinomial(logits.softmax(-1), 1)", True),
             ("ids = multinomial(probs[:, -1], num_samples=1)", True),
             ("x = torch.multinomial(p, n, replacement=True, generator=g)", False),
+            ("z = td.OneHotCategoricalStraightThrough(logits=x).rsample()", True),
+            ("code = F.gumbel_softmax(self.head(h), hard=True)", True),
+            ("gate = Bernoulli(probs=self.gate(h)).sample()", True),
+            ("keep = torch.bernoulli(torch.sigmoid(score))", True),
+            ("keep = torch.bernoulli(torch.full((8,), 0.9))", False),
+            ("loss = SparseCategoricalCrossentropy(from_logits=True)", False),
             ("rows = frame.sample(100)", False),
         ):
             self.assertEqual(bool(re.search(governor.DRAWS, line)), drawn, line)

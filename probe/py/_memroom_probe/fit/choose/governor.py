@@ -1074,7 +1074,11 @@ def _is_on_card(module):
 
 # A policy's actions, a decoder's words: drawn from what the model gives. Data that a script makes
 # by chance is not meant.
-DRAWS = r"\bCategorical\(|\bmultinomial\([^\n]*(?:logits|prob|softmax)"
+DRAWS = (
+    r"\b(?:OneHot)?(?:Categorical(?:StraightThrough)?|Multinomial)\(|\bgumbel_softmax\("
+    r"|\b(?:Bernoulli|Binomial)\((?:logits|probs)\s*="
+    r"|\b(?:multinomial|bernoulli)\([^\n]*(?:logits|prob|softmax|sigmoid)"
+)
 
 
 def _amplifies():
