@@ -7,8 +7,11 @@ import (
 	"memroom/event"
 )
 
-// MaxTotal is maxTotal, for tests.
-const MaxTotal = maxTotal
+// MaxTotal and MaxRequest are those of the package, for tests.
+const (
+	MaxTotal   = maxTotal
+	MaxRequest = maxRequest
+)
 
 // Plausible is plausible, for tests.
 func Plausible(e *event.Entry) bool { return plausible(e) }

@@ -138,3 +138,47 @@ func TestSplitsLeaveWhatTheRulesSay(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatNewRefuses: sizes below zero, and settings of which a part is empty.
+func TestWhatNewRefuses(t *testing.T) {
+	for name, spoil := range map[string]func(o *allocsim.Options){
+		"limit below 0":      func(o *allocsim.Options) { o.Limit = -1 },
+		"card below 0":       func(o *allocsim.Options) { o.DeviceTotal = -1 },
+		"others below 0":     func(o *allocsim.Options) { o.Outside = -1 },
+		"no largest split":   func(o *allocsim.Options) { o.Config.MaxSplit = 0 },
+		"no size of segment": func(o *allocsim.Options) { o.Config.LargeSegment = 0 },
+		"no settings":        func(o *allocsim.Options) { o.Config = allocsim.Config{} },
+		"no such version":    func(o *allocsim.Options) { o.Version = "two" },
+	} {
+		o := allocsim.Options{Config: allocsim.DefaultConfig()}
+		spoil(&o)
+		if _, err := allocsim.New(o); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+}
+
+// TestPlausibleEntries: what an allocator may record. PyTorch records requests of no bytes;
+// segments of none do not exist.
+func TestPlausibleEntries(t *testing.T) {
+	request, segment := event.KindAlloc, event.KindSegmentAlloc
+	for _, c := range []struct {
+		kind event.Kind
+		size int64
+		addr uint64
+		want bool
+	}{
+		{request, 0, 0, true}, {request, 1, 0, true}, {request, -1, 0, false},
+		{segment, 0, 0, false}, {segment, 1, 0, true}, {segment, -1, 0, false},
+		{event.KindSegmentMap, 0, 0, false}, {event.KindSegmentFree, 0, 0, false},
+		{event.KindSegmentUnmap, 0, 0, false}, {event.KindFreeRequested, 0, 0, true},
+		{request, 1, 1<<62 - 1, true}, {request, 1, 1 << 62, false},
+		{request, allocsim.MaxRequest, 0, true}, {request, allocsim.MaxRequest + 1, 0, false},
+	} {
+		e := event.Entry{Kind: c.kind, Size: c.size, Addr: c.addr}
+		if got := allocsim.Plausible(&e); got != c.want {
+			t.Errorf("kind %v of %d bytes at %#x: plausible %v, want %v", c.kind, c.size, c.addr, got,
+				c.want)
+		}
+	}
+}

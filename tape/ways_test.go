@@ -118,6 +118,14 @@ func ways() map[string]way {
 			Flat: true}), clip: true},
 		"fsdp1, kept, adapters": {adapt: lora(all), shard: spread(tape.FSDP{Stored: tape.F32,
 			Gather: tape.F32, Reduce: tape.F32, Flat: true, Keep: true}), accum: 2},
+		"fsdp, 4 bits": {adapt: packed(tape.Packing{Bits: 4, Double: true}), weights: tape.BF16,
+			shard: spread(tape.FSDP{Stored: tape.BF16, Gather: tape.BF16, Reduce: tape.BF16})},
+		"fsdp1, 4 bits, checkpointing": {adapt: packed(tape.Packing{Bits: 4}), weights: tape.BF16,
+			run: models.Run{Checkpointing: true}, shard: spread(tape.FSDP{Stored: tape.BF16,
+				Gather: tape.BF16, Reduce: tape.BF16, Flat: true})},
+		"fsdp1, 8 bits": {adapt: packed(tape.Packing{Bits: 8}), weights: tape.F16,
+			shard: spread(tape.FSDP{Stored: tape.F16, Gather: tape.F16, Reduce: tape.F16,
+				Flat: true})},
 	}
 	for stage := int64(1); stage <= 3; stage++ {
 		for name, z := range map[string]tape.Zero{"": {Bucket: 20_000, Live: 50_000},

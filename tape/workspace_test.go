@@ -70,3 +70,36 @@ func TestWorkspacesOfRelatives(t *testing.T) {
 		}
 	}
 }
+
+// TestWhichWorkspacesAreCertain: a measured one and the patches of a vision model are; one that a
+// neighbour or a rule stands for makes the peak approximate, and a rule makes it a guess.
+func TestWhichWorkspacesAreCertain(t *testing.T) {
+	conv := func(batch, in, side, kernel, stride int64) convCase {
+		out := side / stride
+		return convCase{x: []int64{batch, in, side, side}, w: []int64{64, in, kernel, kernel},
+			y: []int64{batch, 64, out, out}, d: F32, scale: 1,
+			shape: ConvShape{Stride: stride, Dilation: 1, Groups: 1}}
+	}
+	first := conv(32, 64, 56, 3, 1)
+	var w Workspaces
+	w.AddConv(first.key(), ConvBytes{Forward: 700, InputGrad: 800, WeightGrad: 900})
+	for name, c := range map[string]struct {
+		conv         convCase
+		known, guess bool
+	}{
+		"measured":    {first, true, false},
+		"nearby":      {conv(33, 64, 56, 3, 1), false, false},
+		"patches":     {conv(32, 3, 224, 16, 16), true, false},
+		"by rule":     {conv(32, 64, 56, 7, 1), false, true},
+		"far smaller": {conv(1, 64, 8, 3, 1), false, true},
+	} {
+		g := New(Options{Workspaces: func() *Workspaces { return &w }})
+		bytes, known := g.convBytes(c.conv)
+		if known != c.known || g.Guess != c.guess {
+			t.Errorf("%s: known %v, guessed %v, want %v, %v", name, known, g.Guess, c.known, c.guess)
+		}
+		if want := (ConvBytes{700, 800, 900}); name == "measured" && bytes != want {
+			t.Errorf("measured: %+v, want %+v", bytes, want)
+		}
+	}
+}
