@@ -61,3 +61,35 @@ func withoutPools(h *event.History) (bare event.History) {
 	}
 	return bare
 }
+
+// TestPoolsBeyondThoseThatACountCanNameShareTheLast: a timeline numbers pools with a byte. Pools
+// that it cannot number share its last number; none takes that of an earlier pool.
+func TestPoolsBeyondThoseThatACountCanNameShareTheLast(t *testing.T) {
+	d := &drawn{options: allocsim.Options{Config: allocsim.DefaultConfig(), Version: "2.13"}}
+	o := d.options
+	o.Record = func(e event.Entry) { e.TimeUS = int64(d.history.Len()); d.history.Append(&e) }
+	var err error
+	if d.a, err = allocsim.New(o); err != nil {
+		t.Fatal(err)
+	}
+	const pools = 300
+	for pool := range pools {
+		if _, err := d.a.MallocIn(pool, int64(1000+512*pool), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := allocsim.Replay(d.recording(), allocsim.ReplayOptions{Timeline: true,
+		Limit: event.PiB})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops := r.Timeline.Ops
+	if len(ops) != pools {
+		t.Fatalf("%d operations, want %d", len(ops), pools)
+	}
+	for i, op := range ops {
+		if want := uint8(min(i, 255)); op.Pool != want {
+			t.Fatalf("request %d is in pool %d, want %d", i, op.Pool, want)
+		}
+	}
+}

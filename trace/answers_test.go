@@ -185,6 +185,11 @@ func TestMemoGivesBackWhatWasPut(t *testing.T) {
 			want[slot] = value(slot)
 			m.put(slot, want[slot])
 		}
+		for page := range 3 { // the last two may still be patched
+			if packed := m.pages[page].raw == nil; packed != (name != "anything") {
+				t.Errorf("%s: page %d packed %v", name, page, packed)
+			}
+		}
 		for _, slot := range []int{0, memoFirst, memoFirst + 7, memoFirst + memoPageSlots + 33} {
 			want[slot] = memoOf(tagEntry, 77)
 			m.put(slot, want[slot]) // into a page that may be packed
