@@ -51,7 +51,7 @@ func TestEndingsInFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	diffCases(t, got.String(), string(want))
-	if len(seen) < 60 {
+	if len(seen) < 70 {
 		t.Errorf("only %d kinds of endings were read", len(seen))
 	}
 }
