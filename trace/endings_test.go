@@ -30,6 +30,9 @@ func TestEndingsInFull(t *testing.T) {
 		read := readText(t, log)
 		for i := range read.Crashes {
 			seen[read.Crashes[i].Kind] = true
+			if sure := read.Crashes[i].Sure; sure <= 0 || sure > 1 {
+				t.Errorf("%s: sure to %g", name, sure)
+			}
 			mark := " "
 			if i == read.First() {
 				mark = "*"
