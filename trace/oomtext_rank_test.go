@@ -65,3 +65,35 @@ func TestSmallRefusalsOfTheDriver(t *testing.T) {
 		}
 	}
 }
+
+// TestHandlesAfterAWrongIndex: a library that could not make its handle, in a log that tells of an
+// index out of range, did not run out of memory. A sure one and any other passage stay as they are.
+func TestHandlesAfterAWrongIndex(t *testing.T) {
+	status := Crash{Kind: "library_status", Class: Exhausted, Sure: 0.7, Where: event.WhereGPU}
+	sure, other := status, status
+	sure.Sure, other.Kind = 0.8, "torch_device"
+	index := map[string]string{SignIndex: "srcIndex < "}
+	own := status
+	own.Signs = index
+	for name, c := range map[string]struct {
+		crash   Crash
+		hints   Hints
+		settled bool
+	}{
+		"the log's":         {status, Hints{Signs: index}, true},
+		"its own":           {own, Hints{}, true},
+		"none":              {status, Hints{}, false},
+		"sure":              {sure, Hints{Signs: index}, false},
+		"another's message": {other, Hints{Signs: index}, false},
+	} {
+		log := Log{Crashes: []Crash{c.crash}, Hints: c.hints}
+		settleHandles(&log)
+		got := log.Crashes[0]
+		if settled := got.Class == Other && got.Where == event.WhereUnknown; settled != c.settled {
+			t.Errorf("%s: %s at %s", name, got.Class, got.Where)
+		}
+		if c.settled && (got.Sure != 0.9 || got.What == "") {
+			t.Errorf("%s: sure to %g, %q", name, got.Sure, got.What)
+		}
+	}
+}
