@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,7 +31,8 @@ const torchvisionNames = "alexnet vgg11 vgg19_bn resnet18 resnet34 resnet50 resn
 	"vit_l_32 vit_h_14 swin_t swin_s swin_b"
 
 // TestWhatEveryModelAsksFor: parameters and all requests for memory of three steps, of every type
-// with the library's defaults, every named model and every row of torchvision's tables. Whether
+// with the library's defaults, every named model and every row of torchvision's tables; of decoders
+// also a rank's part, and of some images that windows and patches do not divide. Whether
 // they are right is shown by the recordings from a card; this shows that none changes unnoticed. A
 // model that the file does not know is not compared: -update adds it.
 func TestWhatEveryModelAsksFor(t *testing.T) {
@@ -58,11 +60,17 @@ func TestWhatEveryModelAsksFor(t *testing.T) {
 			"vocab": 100.0, "embed": 8.0, "hidden": 8.0, "in": 8.0, "out": 8.0, "layers": 1.0}))
 	}
 	for _, kind := range models.Types() { // some have no defaults; two layers show how they repeat
-		see("small "+kind, asked(map[string]any{"model_type": kind, "name": "resnet18",
-			"vocab": 100.0, "embed": 8.0, "hidden": 8.0, "in": 8.0, "out": 8.0, "layers": 2.0,
-			"hidden_size": 64.0, "intermediate_size": 96.0, "num_hidden_layers": 2.0,
-			"num_attention_heads": 4.0, "num_key_value_heads": 2.0, "vocab_size": 100.0,
-			"rotary_dim": 8.0}))
+		see("small "+kind, asked(small(kind)))
+		if m, err := models.New(models.ConfigOf(small(kind)), models.Run{Batch: 1, Seq: 16,
+			Attn: "sdpa"}); err != nil || m.Parts == nil {
+			continue
+		}
+		for name, division := range divisions {
+			see(name+" "+kind, askedIn(small(kind), models.Run{Division: division}))
+		}
+	}
+	for _, kind := range []string{"dinov2", "swin", "swinv2", "vit"} {
+		see("odd image "+kind, askedIn(small(kind), models.Run{Image: 200}))
 	}
 	for _, name := range strings.Fields(torchvisionNames) {
 		see("torchvision "+name, asked(map[string]any{"model_type": "torchvision", "name": name}))
@@ -81,9 +89,63 @@ func TestWhatEveryModelAsksFor(t *testing.T) {
 		}
 	}
 	if *update {
-		if err := os.WriteFile(path, []byte(now.String()), 0o644); err != nil {
+		lines := strings.SplitAfter(now.String(), "\n")
+		slices.Sort(lines)
+		if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// small is a configuration of two layers.
+func small(kind string) map[string]any {
+	return map[string]any{"model_type": kind, "name": "resnet18",
+		"vocab": 100.0, "embed": 8.0, "hidden": 8.0, "in": 8.0, "out": 8.0, "layers": 2.0,
+		"hidden_size": 64.0, "intermediate_size": 96.0, "num_hidden_layers": 2.0,
+		"num_attention_heads": 4.0, "num_key_value_heads": 2.0, "vocab_size": 100.0,
+		"rotary_dim": 8.0}
+}
+
+// divisions are a rank's part of each kind.
+var divisions = map[string]models.Division{
+	"tensor":      {Tensor: 2},
+	"sequence":    {Tensor: 2, Sequence: true, WholeWords: true},
+	"experts":     {Expert: 2},
+	"first stage": {Stage: 0, Stages: 2},
+}
+
+// TestPartsMakeTheWhole: the parameters of a pipeline's stages add up to those of the model, and
+// two ranks of tensor parallelism have all of them, some twice, but not more than twice.
+func TestPartsMakeTheWhole(t *testing.T) {
+	count := func(kind string, d models.Division) int64 {
+		config := small(kind)
+		config["tie_word_embeddings"] = false
+		m, err := models.New(models.ConfigOf(config), models.Run{Batch: 1, Seq: 16, Attn: "sdpa",
+			Division: d})
+		if err != nil {
+			return 0
+		}
+		return m.Root.Count()
+	}
+	divided := 0
+	for _, kind := range models.Types() {
+		whole := count(kind, models.Division{})
+		first := count(kind, models.Division{Stage: 0, Stages: 2})
+		last := count(kind, models.Division{Stage: 1, Stages: 2})
+		half := count(kind, models.Division{Tensor: 2})
+		if first == whole {
+			continue // not divided
+		}
+		divided++
+		if whole == 0 || first+last != whole {
+			t.Errorf("%s: stages of %d and %d parameters, the model has %d", kind, first, last, whole)
+		}
+		if half != 0 && (2*half < whole || half >= whole) {
+			t.Errorf("%s: a rank of two has %d parameters of %d", kind, half, whole)
+		}
+	}
+	if divided < 10 {
+		t.Errorf("%d types are divided", divided)
 	}
 }
 
@@ -114,18 +176,44 @@ func asked(config map[string]any) string {
 			said = append(said, err.Error())
 			continue
 		}
-		sum := fnv.New32a()
-		for _, one := range requests {
-			fmt.Fprintln(sum, one)
-		}
 		said = append(said, fmt.Sprintf("%s %d requests %08x", attention, len(requests),
-			sum.Sum32()))
+			summed(requests)))
 	}
 	return strings.Join(said, ", ")
 }
 
+// askedIn is asked of one way to run.
+func askedIn(config map[string]any, run models.Run) string {
+	if run.Image > 0 {
+		config["image_size"] = float64(run.Image)
+	}
+	c := models.ConfigOf(config)
+	run.Batch, run.Seq, run.Attn = 2, min(c.DefaultSeq(), 48), "sdpa"
+	requests, err := trainedIn(config, run)
+	if err != nil {
+		run.Seq = c.DefaultSeq()
+		requests, err = trainedIn(config, run)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d requests %08x", len(requests), summed(requests))
+}
+
+func summed(requests []string) uint32 {
+	sum := fnv.New32a()
+	for _, one := range requests {
+		fmt.Fprintln(sum, one)
+	}
+	return sum.Sum32()
+}
+
 // trained are the requests of three steps.
 func trained(config map[string]any, attention string, seq int64) (requests []string, err error) {
+	return trainedIn(config, models.Run{Batch: 2, Seq: seq, Attn: attention, Cache: true})
+}
+
+func trainedIn(config map[string]any, run models.Run) (requests []string, err error) {
 	defer func() {
 		if why := recover(); why != nil {
 			impossible, ok := why.(tape.Impossible)
@@ -136,9 +224,8 @@ func trained(config map[string]any, attention string, seq int64) (requests []str
 		}
 	}()
 	r := &recorded.Run{Config: config}
-	r.Case.Precision = map[string]string{"sdpa": "fp32", "eager": "amp_bf16"}[attention]
-	m, err := models.New(models.ConfigOf(config), models.Run{Batch: 2, Seq: seq, Attn: attention,
-		Cache: true})
+	r.Case.Precision = map[string]string{"sdpa": "fp32", "eager": "amp_bf16"}[run.Attn]
+	m, err := models.New(models.ConfigOf(config), run)
 	if err != nil {
 		return nil, err
 	}
