@@ -79,6 +79,14 @@ func Solve(p Problem) (*Placement, error) {
 			best = found
 		}
 	}
+	// A chain with a tied end always counts the way back to the first device. There is none where
+	// everything is on one device.
+	for d := range p.Devices {
+		whole := Evaluate(p, slices.Repeat([]int{d}, len(p.Units)))
+		if p.Tied && whole.Fullest < best.Fullest {
+			best = whole
+		}
+	}
 	return best, nil
 }
 

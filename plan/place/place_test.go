@@ -13,6 +13,9 @@ func random(r *rand.Rand) Problem {
 	moments := 1 + r.IntN(4)
 	for i := range 2 + r.IntN(6) {
 		u := Unit{Name: fmt.Sprint("u", i), Boundary: r.Int64N(20)}
+		if r.IntN(8) == 0 {
+			u.Boundary = 100 + r.Int64N(300) // more than a device may have: no cut here
+		}
 		for range moments {
 			u.Live = append(u.Live, r.Int64N(100))
 		}

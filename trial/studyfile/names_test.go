@@ -115,3 +115,30 @@ parameters:
 		}
 	}
 }
+
+// TestSweepsAreTold: a sweep of W&B has a method, parameters, a metric with a goal, and no key of
+// ours.
+func TestSweepsAreTold(t *testing.T) {
+	whole := func(change func(tree map[string]any)) map[string]any {
+		tree := map[string]any{"method": "bayes", "parameters": map[string]any{"lr": 1},
+			"metric": map[string]any{"name": "loss", "goal": "minimize"}, "run_cap": 10}
+		change(tree)
+		return tree
+	}
+	for name, c := range map[string]struct {
+		tree map[string]any
+		want bool
+	}{
+		"a sweep":          {whole(func(map[string]any) {}), true},
+		"without a metric": {whole(func(tree map[string]any) { delete(tree, "metric") }), true},
+		"no method":        {whole(func(tree map[string]any) { delete(tree, "method") }), false},
+		"no parameters":    {whole(func(tree map[string]any) { delete(tree, "parameters") }), false},
+		"our metric":       {whole(func(tree map[string]any) { tree["metric"] = "loss" }), false},
+		"our key":          {whole(func(tree map[string]any) { tree["samples"] = 5 }), false},
+		"nothing":          {map[string]any{}, false},
+	} {
+		if got := isSweep(c.tree); got != c.want {
+			t.Errorf("%s: a sweep %v, want %v", name, got, c.want)
+		}
+	}
+}
