@@ -3,10 +3,16 @@ package format
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
 
+	"memroom/feed/table"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/klauspost/compress/zstd"
 )
@@ -131,5 +137,117 @@ func TestPackedFilesByTheirContent(t *testing.T) {
 		if err != nil && !strings.Contains(err.Error(), c.name) {
 			t.Errorf("the reason does not name the file: %v", err)
 		}
+	}
+}
+
+// TestBlocksThatBeginInsideAPage: a part of a row group has the rows that the whole has there, also
+// where some before it are missing.
+func TestBlocksThatBeginInsideAPage(t *testing.T) {
+	const rows = 300
+	for name, c := range leafColumns() {
+		for _, dictionary := range []bool{false, true} {
+			f := open(t, "known.parquet", writeParquet(t, c, rows, rows, true,
+				[]parquet.WriterProperty{parquet.WithDictionaryDefault(dictionary)}))
+			ix, err := Scan(f, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := Open(f, ix, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			columns := Columns(ix.Fields)
+			all, err := d.Decode(ix.Blocks[0], columns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range []struct{ first, rows int64 }{{1, 1}, {3, 20}, {13, 40}, {270, 30}} {
+				block := ix.Blocks[0]
+				block.First, block.Rows = block.First+part.first, part.rows
+				some, err := d.Decode(block, columns)
+				if err != nil || some.Count != int(part.rows) {
+					t.Fatalf("%s %+v: %v, %v", name, part, some, err)
+				}
+				for i := range int(part.rows) {
+					row := int(part.first) + i
+					got := shown(t, columns[0], &some.Data[0], i)
+					if want := shown(t, columns[0], &all.Data[0], row); got != want {
+						t.Fatalf("%s, dictionary %v: row %d is %q, want %q", name, dictionary, row, got,
+							want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestWhereARecordEnds: known answers, and headers that are none.
+func TestWhereARecordEnds(t *testing.T) {
+	header := func(n uint64) []byte {
+		head := binary.LittleEndian.AppendUint64(nil, n)
+		return binary.LittleEndian.AppendUint32(head, maskedCRC(head))
+	}
+	whole := append(header(5), make([]byte, 5+recordTail)...)
+	damaged := bytes.Clone(whole)
+	damaged[9]++
+	for name, c := range map[string]struct {
+		data []byte
+		want int
+	}{
+		"whole":               {whole, recordHead + 5 + recordTail},
+		"whole, and a second": {append(bytes.Clone(whole), whole...), recordHead + 5 + recordTail},
+		"empty record":        {append(header(0), make([]byte, recordTail)...), recordHead + recordTail},
+		"cut off":             {whole[:len(whole)-1], 0},
+		"header cut off":      {whole[:recordHead-1], 0},
+		"damaged header":      {damaged, len(damaged)},
+		"too long":            {header(longest + 1), recordHead},
+		"as long as allowed":  {header(longest), 0},
+		"longer than any":     {header(1<<64 - 1), recordHead},
+	} {
+		if got := recordEnd(c.data); got != c.want {
+			t.Errorf("%s: ends at %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestWholeNumbers: what is one of at most 64 bits, and what is one that only uint64 holds.
+func TestWholeNumbers(t *testing.T) {
+	for text, want := range map[string][2]bool{
+		"0": {true, false}, "-1": {true, false}, "+7": {true, false}, " 12 ": {true, false},
+		"": {}, "-": {}, "+": {}, "1.0": {}, "1e3": {}, "x": {}, "1 2": {}, "--1": {},
+		"9223372036854775807": {true, false}, "9223372036854775808": {false, true},
+		"-9223372036854775808": {true, false}, "-9223372036854775809": {},
+		"18446744073709551615": {false, true}, "18446744073709551616": {},
+		"99999999999999999999": {}, "123456789012345678901234567890": {},
+	} {
+		if got := [2]bool{isInt([]byte(text)), isLarge([]byte(text))}; got != want {
+			t.Errorf("%q: whole, large %v, want %v", text, got, want)
+		}
+	}
+}
+
+// TestSizesOfDictionaries: a column of a dictionary is taken for as many mean values as it has
+// rows; one without values, for its rows alone.
+func TestSizesOfDictionaries(t *testing.T) {
+	of := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32,
+		ValueType: arrow.BinaryTypes.String}
+	column := func(values ...string) arrow.Array {
+		b := array.NewDictionaryBuilder(memory.DefaultAllocator, of)
+		for _, v := range values {
+			if err := b.AppendValueFromString(v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.AppendNull()
+		return b.NewArray()
+	}
+	text := Field{Column: table.Column{Kind: table.Text}}
+	if got := arrowSize(text, column()); got != 16 {
+		t.Errorf("a row without a value takes %d bytes, want 16", got)
+	}
+	few, many := arrowSize(text, column("abc")), arrowSize(text, column("abc", "abc", "abc", "abc"))
+	if many-16*5 <= few-16*2 {
+		t.Errorf("five rows take %d bytes, two %d", many, few)
 	}
 }
