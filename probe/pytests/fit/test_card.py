@@ -404,7 +404,7 @@ def stack(tell=lambda: None):
     model = nn.Sequential(*layers)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for _ in range(30):
-        loss = model(torch.randn(2048, 32)).pow(2).mean()
+        loss = model(torch.randn(512, 32)).pow(2).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -119,14 +119,15 @@ class Choice(unittest.TestCase):
         self.assertLess(few.twice, many.twice)
 
     def test_tight_room_same_trajectory(self):
+        batches = points(16)  # one piece a row
         for norm in (nn.LayerNorm, nn.BatchNorm1d):
             with self.subTest(norm.__name__):
                 model = deep(norm)
-                whole, a, _ = train(model, classify, points(), sgd)
+                whole, a, _ = train(model, classify, batches, sgd)
                 asked = [
                     (id, {"limit": room.HostRoom(1).held()}) for id in BOTH
                 ]  # no room at all: everything is used
-                tight, b, told = train(model, classify, points(), sgd, asked)
+                tight, b, told = train(model, classify, batches, sgd, asked)
                 self.assertIn("cannot fit: needs at least", told.text())
                 self.assertIn("applied", told.kinds("checkpointing"))
                 self.assertLess(furthest(whole, tight), 1e-5)
@@ -179,7 +180,7 @@ class Choice(unittest.TestCase):
             return torch.optim.AdamW(parameters, 1e-3)
 
         model, of = deep(), room.of
-        whole, a, _ = train(model, classify, points(count=3), adam)
+        whole, a, _ = train(model, classify, points(16, 3), adam)
         more = [
             ("activation_offload", {"measured": True}),
             ("optimizer_offload", {"measured": True}),
@@ -190,7 +191,7 @@ class Choice(unittest.TestCase):
                 got, b, told = train(
                     model,
                     classify,
-                    points(count=3),
+                    points(16, 3),
                     adam,
                     [(id, {"limit": limit, "failed": True}) for id in BOTH] + more,
                 )
@@ -445,14 +446,14 @@ class Choice(unittest.TestCase):
         """A small batch to begin with, then the real ones: the choice follows, and the losses
         stay.
         """
-        model, batches = deep(), points(2, 1) + points(64, 3) + points(1, 1)
+        model, batches = deep(), points(2, 1) + points(16, 3) + points(1, 1)
         whole, _, _ = train(model, classify, batches, sgd)
         tight, _, told = train(
             model, classify, batches, sgd, [(id, {"limit": room.HostRoom(1).held()}) for id in BOTH]
         )
         rows = [fields.get("rows") for kind, _, fields in told if kind == "applied"]
         self.assertIn(2, rows)
-        self.assertIn(64, rows)
+        self.assertIn(16, rows)
         self.assertLess(furthest(whole, tight), 1e-5)
 
     def test_pieces_that_fail_in_a_run_give_way_to_blocks(self):
