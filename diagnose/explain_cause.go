@@ -344,7 +344,15 @@ func byData(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		if strings.Contains(c.Text, "Dst tensor") {
 			return notCopied(c), true
 		}
-	case "array_memory", "memory_error", "r_vector", "notebook_ram", "dask":
+	case "dask":
+		return because(CauseHostData, "dask_worker", 0.6,
+			"a worker reached the limit that Dask gives it: its tasks hold more than that at once"), true
+	case "notebook_ram":
+		if h.Phase == "load" && c.Steps == 0 { // weights were on their way, as a later step says
+			return judged{}, false
+		}
+		return arrayTooLarge(c), true
+	case "array_memory", "memory_error", "r_vector":
 		return arrayTooLarge(c), true
 	case "torch_worker":
 		return because(CauseHostData, "workers", 0.6,
@@ -365,6 +373,12 @@ const roomLeft = 0.2
 // byMappings knows refusals of host memory that the machine did not run out of: a table shows room,
 // or it was a mapping of a file that was refused. Limits of the process are what is left.
 func byMappings(c *trace.Crash) (judged, bool) {
+	if onHost(c) && c.Kind == "torch_shm" { // an ordinary file, such as weights
+		return because(CauseUnknown, "mappings", 0,
+			"a file could not be mapped, which takes no memory before it is read: a limit on the address space "+
+				"(ulimit -v), a kernel that promises no more than it has (vm.overcommit_memory=2), or too many "+
+				"mappings"), true
+	}
 	if !onHost(c) || c.Kind != "errno_memory" && c.Kind != "memory_error" && c.Kind != "bad_alloc" &&
 		c.Kind != "array_memory" && c.Kind != "torch_cpu" {
 		return judged{}, false

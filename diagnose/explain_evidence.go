@@ -124,6 +124,7 @@ var claims = map[string]claim{
 	"ranks_data":     {"several ranks that name the same data", nil},
 	"data_on_card":   {"a line or tensor that holds a whole array", []doubt{stepsMade}},
 	"not_copied":     {"TensorFlow's words about a copy", nil},
+	"dask_worker":    {"Dask's own words", nil},
 	"tree_data":      {"words of boosted trees or tables", nil},
 	"table_share":    {"the message's own figures of what it takes and what is free", nil},
 	"object_store":   {"Ray's own words", nil},

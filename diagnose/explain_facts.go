@@ -112,7 +112,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Cards: c.Card != nil && *c.Card > 0 || seen(c, h, trace.SignCards) ||
 			max(c.Ranks, h.Ranks) > 1 || j.detail == "first_card",
 		remedy.Loader: has(c, trace.SignLoader) || seen(c, h, trace.SignWorkers) ||
-			c.Kind == "torch_worker" || c.Kind == "torch_shm" || j.detail == "workers" ||
+			c.Kind == "torch_worker" || c.Kind == "torch_shm" && !onHost(c) || j.detail == "workers" ||
 			torch && (j.cause == CauseShm && !collective(c) || job.Spawned && work == remedy.Training),
 		remedy.Segments: j.cause == CauseShm && collective(c),
 		remedy.Processes: job.Spawned || has(c, trace.SignPool) ||
@@ -142,6 +142,8 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.AllAtOnce:  allAtOnce(c),
 		remedy.TreesSeen:  has(c, trace.SignTrees) || c.Kind == "catboost",
 		remedy.FramesOnly: framesOnly(c),
+		remedy.LightGBM:   treesOf(c) == "lightgbm",
+		remedy.CatBoost:   treesOf(c) == "catboost",
 		remedy.Pinned:     j.detail == "pinned",
 		remedy.Networks:   network,
 		remedy.OnCard:     onCard(c) && !network && !has(c, trace.SignTrees),
@@ -162,6 +164,22 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 
 // boosted are words of boosted trees, among those of libraries that keep tables on a card.
 var boosted = regexp.MustCompile(`(?i)xgboost|lightgbm|catboost|gpu_hist|device_helpers`)
+
+// treesOf names the library of boosted trees that the message or what stands around it names.
+func treesOf(c *trace.Crash) string {
+	if c.Kind == "catboost" {
+		return "catboost"
+	}
+	for _, text := range []string{c.Text, c.Signs[trace.SignTrees]} {
+		lower := strings.ToLower(text)
+		for _, name := range []string{"xgboost", "lightgbm", "catboost"} {
+			if strings.Contains(lower, name) {
+				return name
+			}
+		}
+	}
+	return ""
+}
 
 // framesOnly reports whether tables lie on the card and nothing speaks of boosted trees.
 func framesOnly(c *trace.Crash) bool {

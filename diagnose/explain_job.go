@@ -41,6 +41,7 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 		job.On[id] = conf
 	}
 	job.Bare, job.Container = seen(c, h, trace.SignBare), has(c, trace.SignContainer)
+	job.Dask = c.Kind == "dask"
 	job.Docker, job.Yarn = has(c, trace.SignDocker), c.Kind == "yarn"
 	if c.Where == event.WhereShm && has(c, trace.SignKube) {
 		job.Kube = true

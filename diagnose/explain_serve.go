@@ -16,8 +16,9 @@ var (
 // byBuffer tells apart the buffers of llama.cpp: weights, the cache, and what a prompt needs.
 func byBuffer(c *trace.Crash) judged {
 	switch {
-	case c.Kind == "ollama" || onHost(c):
-		return because(CauseModel, "engine_weights", 0.7, "the weights and the context do not fit")
+	case c.Kind == "ollama":
+		return because(CauseModel, "engine_weights", 0.7, "the weights and the context do not fit").
+			saying("the weights and the context do not fit")
 	case computeBuffer.MatchString(c.Text):
 		return because(CauseModel, "engine_compute", 0.7,
 			"the compute buffer did not fit: it grows with the context and with the tokens of a prompt that "+
@@ -25,6 +26,11 @@ func byBuffer(c *trace.Crash) judged {
 	case cacheBuffer.MatchString(c.Text):
 		return because(CauseModel, "engine_compute", 0.7,
 			"the cache of keys and values did not fit: it grows with the context and with requests at once")
+	}
+	if onHost(c) {
+		return because(CauseModel, "engine_weights", 0.7,
+			"a buffer for the weights of layers that are not on the card did not fit in host memory").
+			saying("the weights that stay in host memory do not fit")
 	}
 	return because(CauseModel, "engine_weights", 0.7,
 		"a buffer for the weights of the layers on the card did not fit")

@@ -99,6 +99,8 @@ var situations = map[string]situation{
 
 	"table_share": {"the share of the card that is taken at the start was not free",
 		[]remedy.ID{remedy.FreeNeighbour, remedy.TreeData}, true},
+	"dask_worker": {"what a worker of Dask holds at once is more than its limit",
+		[]remedy.ID{remedy.RaiseLimit, remedy.StreamData}, true},
 	"tree_data": {"the table and what is computed from it do not fit the card at once",
 		[]remedy.ID{remedy.TreeData, remedy.FreeNeighbour}, true},
 
@@ -234,7 +236,7 @@ var situations = map[string]situation{
 // before the others.
 var cures = map[Cause][]remedy.ID{
 	CauseBatch: {remedy.MicroBatch, remedy.Checkpointing, remedy.MixedPrecision,
-		remedy.ExpandableSegments, remedy.ActivationOffload,
+		remedy.ExpandableSegments, remedy.ActivationOffload, remedy.LessAtOnce,
 		remedy.ShorterSequence, remedy.SmallerImage},
 	CauseModel: {remedy.OptimizerFused, remedy.OptimizerOffload, remedy.ZeRO, remedy.FSDP,
 		remedy.DeviceMap, remedy.LoRA, remedy.Optimizer8Bit,

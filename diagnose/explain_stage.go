@@ -233,7 +233,7 @@ var (
 
 // byStage knows the stages that only one kind of work reaches.
 func byStage(c *trace.Crash, h *trace.Hints) (judged, bool) {
-	if c.Where == event.WhereShm {
+	if c.Where == event.WhereShm || c.Kind == "pool_worker" { // the frames are those of who waits
 		return judged{}, false
 	}
 	for i := range ownStages {

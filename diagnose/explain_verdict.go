@@ -48,6 +48,8 @@ func subject(c *trace.Crash, j judged) string {
 		return "CUDA could not get memory"
 	case j.detail == "object_store":
 		return "Ray's object store " + probably + "ran out of room"
+	case j.detail == "dask_worker":
+		return "A worker of Dask " + probably + "reached its own limit on memory"
 	case c.Kind == "ray_oom" && belowFull(c):
 		return "Ray's own limit on the memory of the node was reached"
 	case c.Kind == "ray_gpu_wait":

@@ -28,7 +28,8 @@ var backedWords = []backed{
 		`text|vocab|prompt|lm_head|n_ctx|context|sentence|word|t5|lstm|rnn|gru|speech|whisper|transformer|attention|`+
 		`_len|length|vllm|sglang|logits`),
 	wordBacked(`gradient|optimizer|backward|mixed precision`, `train|epoch|\bloss\b|backward|optimi[sz]er|\.fit\(|`+
-		`fine-?tun|deepspeed|\bsteps?\b|grad|learn|fsdp|zero|\bddp\b|lora|it/s|batch|cuda out of memory|forward|\bcuda\b`),
+		`fine-?tun|deepspeed|\bsteps?\b|grad|learn|fsdp|zero|\bddp\b|lora|it/s|batch|cuda out of memory|forward|\bcuda\b|`+
+		`allocated by pytorch`),
 	wordBacked(`TrainingArguments|per_device_|AutoModel|BitsAndBytes|eval_accumulation`,
 		`transformers|hugging ?face|pretrained|trainer|peft|lora|accelerate|checkpoint shards|llama|qwen|gpt|bert|`+
 			`eval_accu|per_device|axolotl|modeling_|diffusers|t5|mistral|load_in_|adapter|deepspeed`),
@@ -38,7 +39,19 @@ var backedWords = []backed{
 	wordBacked(`page file|Windows`, `windows|win32|\b[c-h]:\\|winerror|wddm|page ?file|free|file mapping|1455`),
 	wordBacked(`\bWSL\b|wslconfig`, `wsl|/mnt/[a-z]/|microsoft`),
 	wordBacked(`SBATCH|Slurm`, `slurm|sbatch|srun|step ?id|oom_kill|oom-kill|cgroup`),
-	wordBacked(`docker run --memory`, `docker|container|kube|pod|cgroup|memcg`),
+	wordBacked(`docker run --memory`, `docker|podman|OOMKilled`),
+	wordBacked(`\btorch\.|transforms\.Resize|PYTORCH_`, `torch|(?:cuda|hip|xpu|npu|hpu) (?:out of memory|error|oom)|`+
+		`mps|transformers|diffusers|lightning|accelerate|deepspeed|dataloader|checkpoint shards|metal|outofmemoryerror|`+
+		`from_pretrained|safetensors|\bgpu\b.*total capacity|nccl|cudnn|cublas|llama|lora|`+
+		`\bxm\.|local_rank|adapter|\bzero\b|\branks?\b`),
+	wordBacked(`\bxgb\.|DMatrix`, `xgboost|gpu_hist|\bxgb\b|device_helpers|cudf|cuml|rmm`),
+	wordBacked(`LocalCluster`, `dask|distributed`),
+	wordBacked(`load_dataset\(`, `datasets|arrow|num_proc|\.map\(`),
+	wordBacked(`\bAdam\b|moments`, `adam|optimi|offload|train|zero|epoch|backward|loss|lr\b|steps?\b|`+
+		`batch|cuda out of memory|\bcuda\b|allocated by pytorch`),
+	wordBacked(`keys and values|KV cache`, `generat|token|llm|\bkv\b|kv_|cache|vllm|sglang|beam|prompt|llama|`+
+		`n_ctx|decode|gpt|ollama|gpu.memory.utilization|max_num_seqs`),
+	wordBacked(`boosted`, `xgboost|lightgbm|catboost|gpu_hist|device_helpers|cudf|cuml|rmm|\bxgb\b`),
 	wordBacked(`num_beams|\.generate\(`, `generat|beam|decode|sampl`),
 	wordBacked(`[Ee]valuation|validation`, `eval|valid|\btest|predict|infer|\bval\b|generat|_test\b`),
 	wordBacked(`Resize\(|smaller images|pixels`, `imag|img|pic|video|conv|frame|vae|resnet|yolo|unet|vit|clip|det|seg|`+

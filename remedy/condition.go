@@ -66,6 +66,8 @@ const (
 	Tune       Fact = "trials of Ray Tune run"
 	Growing    Fact = "memory grows while it runs"
 	Processes  Fact = "several processes run"
+	LightGBM   Fact = "LightGBM grows the trees"
+	CatBoost   Fact = "CatBoost grows the trees"
 	FramesOnly Fact = "tables are on the card, and no boosted trees"
 	Posix      Fact = "it runs on Linux or macOS"
 	Segments   Fact = "NCCL's own segments fill shared memory"

@@ -100,6 +100,15 @@ func howTable(job Job, _ Setup) How {
 			"touches the card",
 			"frame = dask_cudf.read_parquet(path)    # or work in partitions, and `del` frames that are done")}
 	}
+	switch {
+	case job.Facts[LightGBM]:
+		return How{Code: lines("params.update(max_bin=63, gpu_use_dp=False)   # fewer bins change the model a little",
+			"# device_type='gpu' is OpenCL, where a driver may grant a quarter of the card in one piece;",
+			"# device_type='cuda' has no such bound, device_type='cpu' none of the card's")}
+	case job.Facts[CatBoost]:
+		return How{Code: lines("CatBoostClassifier(task_type='GPU', gpu_ram_part=0.5, pinned_memory_size='1gb')   # the "+
+			"share that it takes at its start", "# border_count=32 and a smaller max_ctr_complexity save more, and change the model")}
+	}
 	return How{Code: lines(
 		"data = xgb.QuantileDMatrix(X, y)   # X as float32 in host memory; `del` frames of cuDF first",
 		"# larger than the card: xgb.ExtMemQuantileDMatrix, or device='cpu'",
@@ -115,8 +124,11 @@ func howShm(job Job, _ Setup) How {
 		"volumeMounts: [{name: shm, mountPath: /dev/shm}]")
 	bare := "mount -o remount,size=16G /dev/shm   # outside of containers; `tmpfs /dev/shm tmpfs " +
 		"size=16G 0 0` in /etc/fstab keeps it"
-	how := How{Code: "torch.multiprocessing.set_sharing_strategy('file_system')   # when it is file " +
-		"descriptors that run out"}
+	var how How
+	if job.Facts == nil || job.Facts[TorchSeen] {
+		how.Code = "torch.multiprocessing.set_sharing_strategy('file_system')   # when it is file " +
+			"descriptors that run out"
+	}
 	switch {
 	case job.Kube:
 		how.Args = kube

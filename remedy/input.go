@@ -52,6 +52,9 @@ func inputs() []*Remedy {
 				return How{Code: "dataset = dataset.map(lambda x, y: (tf.image.resize(x, (" + side +
 					", " + side + ")), y))"}
 			}
+			if job.Facts != nil && (!job.Facts[TorchSeen] || job.Facts[Drawing]) {
+				return How{Args: "a smaller width and height where the images are read or asked for; or tiles"}
+			}
 			return How{Code: "transforms.Resize((" + side + ", " + side + "))"}
 		},
 	}}

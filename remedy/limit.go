@@ -110,6 +110,9 @@ func howRaise(job Job, _ Setup) How {
 			"node is chosen by it"}
 	case job.Where == event.WhereMPS:
 		return How{Env: "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0   # may make the whole machine swap"}
+	case job.Dask:
+		return How{Code: "LocalCluster(n_workers=2, memory_limit='" + larger(job.Limit, "GiB", 8) +
+			"')   # fewer workers with more each; or smaller partitions"}
 	case job.Yarn:
 		return How{Args: "spark.executor.memoryOverhead, or the memory of the container   # for virtual memory: " +
 			"yarn.nodemanager.vmem-check-enabled=false"}

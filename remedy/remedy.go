@@ -165,6 +165,7 @@ type Job struct {
 	Torch     string        // version, such as "2.3"
 	Slurm     bool          // the limit belongs to Slurm
 	Kube      bool          // the limit belongs to Kubernetes
+	Dask      bool          // the limit is that of a worker of Dask
 	Yarn      bool          // the limit belongs to YARN
 	Docker    bool          // the container is Docker's or Podman's, by its own words
 	Container bool          // it runs in a container, for all that is seen

@@ -95,6 +95,8 @@ func (r *Remedy) TitleFor(job Job) string {
 			pieces)
 	case r.ID == ObjectStore && job.Asked > job.Limit && job.Limit > 0:
 		return "put it into Ray's object store in pieces"
+	case r.ID == ServingShare && job.Program == "triton":
+		return "let the server hold fewer copies of the models, and take smaller batches"
 	case r.ID == ServingShare && (job.Program == "llama.cpp" || job.Program == "ollama"):
 		return "use a shorter context, a smaller batch of the prompt, or fewer layers on the card"
 	case r.ID == SmallerImage && !job.trains():
@@ -107,6 +109,8 @@ func (r *Remedy) TitleFor(job Job) string {
 		return "load the weights in their own precision, without a second copy"
 	case r.ID == SaveSharded && !job.shards():
 		return "copy the weights to host memory one by one, and save those"
+	case r.ID == RaiseLimit && job.Dask:
+		return "give each worker more memory, or fewer tasks at once"
 	case r.ID == RaiseLimit && job.Where == event.WhereHost && !job.HostLimit && !job.Slurm:
 		return "use a machine with more memory, or raise the job's limit on host memory"
 	case r.ID == RaiseLimit && job.onHost():
@@ -128,6 +132,8 @@ func (r *Remedy) WhyFor(job Job) string {
 	switch {
 	case r.ID == MicroBatch && !job.accumulates():
 		return "what is computed for one batch, and the batch itself, shrink with the number of samples"
+	case r.ID == TreeData && (job.Facts[LightGBM] || job.Facts[CatBoost]):
+		return "the card holds the table as bins and a histogram for each node"
 	case r.ID == TreeData && job.Facts[FramesOnly]:
 		return "every frame, and what an operation makes of it, lies on the card as a whole"
 	case r.ID == Detach && !job.trains():
@@ -141,6 +147,8 @@ func (r *Remedy) WhyFor(job Job) string {
 			"the size of the file where that holds half precision"
 	case r.ID == SaveSharded && !job.shards():
 		return "copies that are made on the card for the file need room there"
+	case r.ID == RaiseLimit && job.Dask:
+		return "the limit is Dask's own, not the machine's"
 	case r.ID == RaiseLimit && job.Where == event.WhereHost && !job.HostLimit && !job.Slurm:
 		return "the machine has no more to give, unless a limit of its own ended it"
 	case r.ID == EvalOutputs && job.onHost() && job.Facts != nil:
@@ -148,6 +156,8 @@ func (r *Remedy) WhyFor(job Job) string {
 			"when they are gathered or written"
 	case r.ID == ObjectStore && job.Asked > job.Limit && job.Limit > 0:
 		return "an object must fit into the store as a whole"
+	case r.ID == ServingShare && job.Program == "triton":
+		return "every copy of every model has weights and work space of its own on the card"
 	case r.ID == ServingShare && (job.Program == "llama.cpp" || job.Program == "ollama"):
 		return "the cache and the work of a prompt grow with the context; layers that are not on the card stay " +
 			"in host memory"

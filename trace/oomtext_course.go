@@ -38,13 +38,14 @@ var (
 		`two |three |four |five |ten |several |some |many |few |a few |\d{1,5} ?(?:th|st|nd|rd)? )+` +
 		`(?:\w+ )?epochs?\b|\b(?:second|third|fourth|fifth|\d{1,4}(?:th|nd|rd)) epoch\b`)
 	epochCount = later(`(?i)(?:num_?|n_?|max_?|total |number of |--)(?:train_?)?epochs?|epochs? ?= ?\d+ ?[,)]`)
+	epochSet   = later(`(?i)^\W*epochs?["']?\s?[:=]\s?\d+\W*$`)
 	notEpochs  = later(`(?i)checkpoint|resum|restor|\bload(?:ed|ing)\b|\bsaved?\b|warm-?up|\.(?:pth?|ckpt|bin)\b`)
 )
 
 // epochs tells which epoch a program had reached where at least one had passed; empty where none
 // is told of.
 func (p *passage) epochs() string {
-	first, most := -1, 0
+	first, most, set := -1, 0, 0
 	for _, line := range append(p.above(120), p.following(8)...) {
 		line = line[max(0, len(line)-signsLine):]
 		if m := epochPassed.FindStringSubmatch(line); m != nil && !epochCount.MatchString(line) {
@@ -58,11 +59,18 @@ func (p *passage) epochs() string {
 			if err != nil {
 				continue
 			}
+			if epochSet.MatchString(line) { // a number by itself is how many there shall be
+				set = max(set, n)
+				continue
+			}
 			most = max(most, n)
 			if first < 0 || n < first {
 				first = n
 			}
 		}
+	}
+	if most > 0 && set > most { // the loop prints its epochs in the same form
+		most = set
 	}
 	if most >= 2 || first == 0 && most == 1 {
 		return "epoch " + strconv.Itoa(most)

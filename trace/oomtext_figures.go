@@ -173,7 +173,11 @@ func hintMachine(h *hintCollector, p *passage) {
 			}
 		}
 	}
-	h.beside.machine = parseSize(m[1], unit+"iB")
+	total := parseSize(m[1], unit+"iB")
+	if total == nil || *total == 0 {
+		return
+	}
+	h.beside.machine = total
 	if m[3] != "" {
 		h.beside.available = parseSize(m[3], first(strings.ToUpper(m[4]), unit)+"iB")
 	}

@@ -285,7 +285,8 @@ func (p *passage) endedByHand() *Crash {
 var anotherReason = later(`(?i)DeadlineExceeded|longer than the specified deadline|\bhas timed out after|` +
 	`exceeded the (?:maximum|allowed) (?:execution|run(?:ning)?|wall)[ -]?time|(?:due to|reached|exceeded) (?:its |the )?` +
 	`(?:time|wall ?time|run ?time) limit|WORKER TIMEOUT|failed liveness probe|liveness probe failed|Preempting\b|Preempted by|` +
-	`spot instance|node is shutting down`)
+	`spot instance|node is shutting down|USER_STOPPED|(?:stopped|killed|terminated|cancell?ed|ended) by ` +
+	`(?:the |an? )?(?:user|admin\w*|owner|operator)\b|manually (?:stopped|killed|terminated|cancell?ed)`)
 
 // byKube are words of Kubernetes among those reasons.
 var byKube = later(`(?i)DeadlineExceeded|specified deadline|liveness probe|Preempt`)

@@ -23,7 +23,8 @@ var pythonWords = []entry{
 		"メモリを確保できません", "евозможно выделить память", "е удалось выделить память",
 		"impossibile allocare memoria", "não foi possível alocar mem"},
 		endings: []*ending{errnoMemory}},
-	{words: []string{"std::bad_alloc", "bad_alloc"}, endings: []*ending{badAlloc}},
+	{words: []string{"std::bad_alloc", "bad_alloc", "'bad allocation'", "error: bad allocation"},
+		endings: []*ending{badAlloc}},
 	{words: []string{"cannot allocate vector of size", "vector memory exhausted"},
 		endings: []*ending{rVector}},
 	{words: []string{"java heap space", "java.lang.outofmemoryerror", "gc overhead limit exceeded",
@@ -239,14 +240,19 @@ func readNotebook(p *passage) *Crash {
 	return &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereHost, Framework: "python"}
 }
 
+var daskLimit = pattern(`worker memory limit: {size}`)
+
 func readDask(p *passage) *Crash {
 	t := p.text()
 	if strings.Contains(t, "Pausing worker") {
 		return &Crash{Class: Survived, Sure: 0.8, Where: event.WhereHost, Framework: "python",
 			What: "Dask paused a worker"}
 	}
+	limit := sizeIn(daskLimit, strings.Join(append(p.above(20), p.line()), "\n"))
 	if p.word == "killedworker" {
-		return &Crash{Class: Exhausted, Sure: 0.7, Where: event.WhereHost, Framework: "python"}
+		return &Crash{Class: Exhausted, Sure: 0.7, Where: event.WhereHost, Framework: "python",
+			Capacity: limit}
 	}
-	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "python"}
+	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "python",
+		Capacity: limit}
 }

@@ -183,11 +183,11 @@ var signsNear = []sign{
 	{SignNNUNet, later(`(?i)nnu-?net|batchgenerators`)},
 	{SignTrees, later(`(?i)\bxgboost|\blightgbm|\bcatboost|gpu_hist|\bcudf\b|\bcuml\b|rmm::|device_helpers\.cuh`)},
 	{SignText, later(`(?i)\btokens?\b|tokeniz|\b(?:llama|qwen|mistral|mixtral|gpt|bert|roberta|falcon|gemma|` +
-		`deepseek|chatglm|bloom|phi|t5|whisper|vicuna|baichuan|internlm|yi)[-_\d]|\b(?:llm|prompts?|vocab\w*|` +
+		`deepseek|chatglm|bloom|phi|t5|vicuna|baichuan|internlm|yi)[-_\d]|\b(?:llm|prompts?|vocab\w*|` +
 		`causal ?lm|lm_head|seq2seq|chatbot|max_(?:seq|model)_len\w*|seq_?len\w*|max_length|context (?:length|size|` +
 		`window)|kv cache|language model)\b|\bopt-\d|causallm|modeling_(?:llama|qwen|gpt|bert|mistral|gemma|opt|t5)|\bn_ctx\b`)},
 	{SignPictures, later(`(?i)\b(?:images?|imgs?|pictures?|pixels?|videos?|clips?|jpe?g|png|resolution|` +
-		`conv[23]d|resnet\w*|unet\w*|vgg\w*|yolo\w*|detector|segment\w*|vae|vit|diffusion|cv2|opencv|torchvision|` +
+		`conv[23]d|resnet\w*|unet\w*|vgg\w*|yolo\w*|detector|segment(?:ation|er|anything)|segment anything|vae|vit|diffusion|cv2|opencv|torchvision|` +
 		`resiz\w*|mmdet\w*|mmseg\w*|nnunet\w*|imagenet|coco|latents?|faces?|volumes?|patches|voxels?|imgsz|img_size|` +
 		`image_size|gan|stylegan\w*|frames per|lidar|point ?clouds?)\b|conv2d|resize(?:bilinear|nearest|bicubic)|/vision/|diffusers|comfy|pixel_values`)},
 	{SignPretrained, later(`(?i)from_pretrained|site-packages[/\\](?:transformers|diffusers|accelerate|peft)[/\\]|` +
@@ -253,8 +253,9 @@ func hintSigns(h *hintCollector, p *passage) {
 	h.Signs.add(cut(p.line(), 4000))
 }
 
-// notOffloaded are names of settings and files that say that nothing is offloaded.
-var notOffloaded = later(`(?i)[\w.-]*(?:no|without|wo|non)[_-]?offload[\w.-]*|` +
+// notOffloaded are names of settings and files that say that nothing is offloaded, and the calls
+// that move weights of a pipeline, which has no optimizer.
+var notOffloaded = later(`(?i)enable_\w*cpu_offload\w*|[\w.-]*(?:no|without|wo|non)[_-]?offload[\w.-]*|` +
 	`offload_\w+["']?\s?[=:]\s?["']?(?:none|false|null)\b|` +
 	`offload_\w+["']?\s?[=:]\s?\{\s?["']device["']\s?:\s?["']none["']`)
 
@@ -363,7 +364,7 @@ func dataLoad(text string) string {
 }
 
 var (
-	bar       = later(`(\d+)/(?:\d+|\?) ?\[\d+:\d\d`)
+	bar       = later(`(\d+)(?:/(?:\d+|\?) ?|it )\[\d+:\d\d`)
 	stepWords = later(`(?i)\b(?:global_)?(?:step|iter(?:ation)?|it)s?["']?\]?\s?[=:]?\s?\[?(\d{1,9})\b`)
 	batchWord = later(`(?i)\bepoch:?\s?\[?\d+(?:/\d+)?[\],:]*\s?(?:batch|iter|step)e?s?[:#]?\s?\[?(\d{1,9})\b`)
 	lossSeen  = later(`(?i)['"]?\b(?:train_)?loss['"]?\s?[=:]\s?\d`)

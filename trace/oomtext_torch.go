@@ -38,6 +38,7 @@ var torchWords = []entry{
 		endings: []*ending{ncclAlloc}},
 	{words: []string{"cuda oom", "hip oom"}, endings: []*ending{torchDevice}},
 	{words: []string{"failed with oom on device"}, endings: []*ending{torchWarned}},
+	{words: []string{"is allocated by pytorch"}, endings: []*ending{torchTail}},
 	{words: []string{"no executable batch size"}, endings: []*ending{noBatchLeft}},
 	{words: []string{"preempted by preemptionmode"}, endings: []*ending{cachePreempted}},
 	{words: []string{"bus error"}, endings: []*ending{bareBus}},
@@ -48,6 +49,7 @@ var torchWords = []entry{
 var (
 	torchDevice = &ending{kind: "torch_device", read: readTorchDevice, frames: true,
 		mayPass: true}
+	torchTail      = &ending{kind: "torch_device", read: readTorchTail, frames: true}
 	torchMPS       = &ending{kind: "torch_mps", read: readTorchMPS, frames: true, mayPass: true}
 	torchMPSBuffer = &ending{kind: "torch_mps_buffer", read: readMPSBuffer, frames: true}
 	torchAsync     = &ending{kind: "torch_async", read: readTorchAsync, frames: true, mayPass: true}
@@ -132,6 +134,17 @@ func readTorchDevice(p *passage) *Crash {
 		}
 	}
 	return c
+}
+
+// readTorchTail reads the end of PyTorch's message where a log begins in the middle of it.
+func readTorchTail(p *passage) *Crash {
+	t := p.line() + " " + p.text()
+	if p.window.offset(p.at) > 600 || deviceOOM.MatchString(t+strings.Join(p.above(12), "\n")) {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereGPU, Framework: "pytorch",
+		Capacity: eitherSize(newTotal.FindStringSubmatch(t)), Allocated: sizeIn(newUsed, t),
+		Free: sizeIn(newFree, t), Idle: sizeIn(idle, t), InProcess: sizeIn(thisUses, t)}
 }
 
 // beyondMeasure reads PyTorch's words for a size that it does not print.
@@ -385,6 +398,10 @@ func readTorchShm(p *passage) *Crash {
 	t := p.text()
 	lower := strings.ToLower(t)
 	c := &Crash{Class: Exhausted, Sure: 0.96, Where: event.WhereShm, Framework: "pytorch"}
+	if other := foreignIn(strings.Join(append(p.above(8), p.following(6)...), "\n")); other != "" &&
+		!strings.Contains(lower, "torch") {
+		c.Framework = other // whose loaders use the same words
+	}
 	switch {
 	case strings.Contains(lower, "too many open files"):
 		return &Crash{Class: Other, Sure: 0.9, Where: event.WhereUnknown, Framework: "pytorch",
@@ -455,11 +472,17 @@ func readCachePreempted(*passage) *Crash {
 		What: "the server had too little cache for all requests at once and let some wait"}
 }
 
+// busForm is how shells, Python and launchers write that a process got SIGBUS.
+var busForm = later(`(?:^|[:\d)\]] +)Bus error\b|Bus error(?: \(core dumped\)|: \d|\s*$)|SIGBUS|bus error encountered`)
+
 // readBareBus reads a bus error without the sentence that PyTorch adds: a page of a full /dev/shm,
 // most often.
 func readBareBus(p *passage) *Crash {
 	if workerKilled.MatchString(p.text()) || strings.Contains(p.text(), "shared memory") {
 		return nil // the fuller messages have their own words
+	}
+	if !busForm.MatchString(p.line()) {
+		return nil // a sentence about one
 	}
 	return &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereShm,
 		What: "a bus error; with workers around it is a full /dev/shm"}

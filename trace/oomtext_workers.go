@@ -33,6 +33,10 @@ func readPoolWorker(p *passage) *Crash {
 	if aboutCode.MatchString(p.line()) && !strings.Contains(p.line(), "Error: ") {
 		return nil
 	}
+	if own := ownException(p); own != "" {
+		return &Crash{Class: Other, Sure: 0.8, Where: event.WhereUnknown, Framework: "python",
+			What: "a worker process of a pool ended with an exception of its own: " + own}
+	}
 	c := &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereHost, Framework: "python",
 		What: "a worker process of a pool died without saying why; memory is the usual reason"}
 	m := exitCodes.FindStringSubmatch(t)
@@ -47,6 +51,24 @@ func readPoolWorker(p *passage) *Crash {
 	}
 	return c
 }
+
+// aboutPool are exceptions that only tell that a worker is gone, or that memory was short.
+var aboutPool = later(`(?i)memory|worker|alloc|\boom\b|no longer alive|abruptly|terminated|killed|pool|6 feet under`)
+
+// ownException gives the exception of a worker that stands above the words of its pool; empty where
+// none does. It tells why the worker ended, which the pool does not know.
+func ownException(p *passage) string {
+	for _, line := range p.above(60) {
+		m := raisedByName.FindStringSubmatch(strings.TrimSpace(withoutPrefix(line)))
+		if m != nil && !aboutPool.MatchString(line) && !lostOther.MatchString(line) {
+			return cut(m[0], 120)
+		}
+	}
+	return ""
+}
+
+// raisedByName is the line that ends a traceback: the exception's name at its beginning.
+var raisedByName = later(`^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failed)\b: \S.*$`)
 
 func readKernelDied(*passage) *Crash {
 	return &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereHost, Framework: "python",
