@@ -251,3 +251,28 @@ func TestSizesOfDictionaries(t *testing.T) {
 		t.Errorf("five rows take %d bytes, two %d", many, few)
 	}
 }
+
+// TestShapesOfArrays: what the header of an .npy file may say, and what is no shape.
+func TestShapesOfArrays(t *testing.T) {
+	header := func(shape string) string {
+		return "{'descr': '<f4', 'fortran_order': False, 'shape': (" + shape + "), }"
+	}
+	for shape, want := range map[string]string{"5,": "5 []", "5, 2": "5 [2]", "0, 3": "0 [3]",
+		"281474976710656,": "281474976710656 []"} {
+		column, rows, err := npyHeader(header(shape))
+		if got := fmt.Sprint(rows, " ", column.Shape); err != nil || got != want {
+			t.Errorf("(%s): %s, %v; want %s", shape, got, err, want)
+		}
+	}
+	for _, shape := range []string{"-1,", "281474976710657,", "99999999999999999999,", "1e3,", "a",
+		"2, -3"} {
+		if _, _, err := npyHeader(header(shape)); err == nil ||
+			!strings.Contains(err.Error(), "is not a shape") {
+			t.Errorf("(%s): %v", shape, err)
+		}
+	}
+	if _, _, err := npyHeader(header("")); err == nil ||
+		!strings.Contains(err.Error(), "no dimension") {
+		t.Errorf("(): %v", err)
+	}
+}

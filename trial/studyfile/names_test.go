@@ -1,6 +1,7 @@
 package studyfile
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -139,6 +140,25 @@ func TestSweepsAreTold(t *testing.T) {
 	} {
 		if got := isSweep(c.tree); got != c.want {
 			t.Errorf("%s: a sweep %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestTablesForOneWord: a table in the place of a word gives the word and what else it says.
+func TestTablesForOneWord(t *testing.T) {
+	for _, c := range []struct{ tree, want map[string]any }{
+		{map[string]any{"metric": map[string]any{"name": "loss", "mode": "min"}},
+			map[string]any{"metric": "loss", "mode": "min"}},
+		{map[string]any{"search": map[string]any{"name": "tpe", "seed": 1}},
+			map[string]any{"search": "tpe", "seed": 1}},
+		{map[string]any{"search": map[string]any{"type": "tpe"}}, map[string]any{"search": "tpe"}},
+		{map[string]any{"algorithm": map[string]any{"algorithm": "tpe"}},
+			map[string]any{"search": "tpe"}},
+		{map[string]any{"scheduler": map[string]any{"type": "asha", "max_t": 9}},
+			map[string]any{"scheduler": "asha", "max_t": 9}},
+	} {
+		if got := plainly(c.tree); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%v became %v, want %v", c.tree, got, c.want)
 		}
 	}
 }

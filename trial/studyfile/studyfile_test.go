@@ -97,8 +97,10 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 	if _, err := Parse("s.ini", nil); err == nil || !strings.Contains(err.Error(), ".toml") {
 		t.Errorf("an unknown ending: %v", err)
 	}
-	if _, err := Parse("s.toml", make([]byte, Largest+1)); err == nil {
-		t.Error("a file without end was read")
+	endless := "command = 'x'\n" + strings.Repeat("#", Largest)
+	if _, err := Parse("s.toml", []byte(endless)); err == nil ||
+		!strings.Contains(err.Error(), "too large") {
+		t.Errorf("a file without end was read: %v", err)
 	}
 	full := "command = 'x'\n" + strings.Repeat("#", Largest-len("command = 'x'\n"))
 	if _, err := Parse("s.toml", []byte(full)); err != nil {
