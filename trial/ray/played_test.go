@@ -63,7 +63,7 @@ func TestWhatAClusterHas(t *testing.T) {
 		{"state":"DEAD","resources_total":{"CPU":64,"memory":1099511627776,"GPU":8}},
 		{"state":"ALIVE","resources_total":{"CPU":16,"memory":2147483648,"GPU":1}}]}}}`
 	const summary = `{"data":{"summary":[{"gpus":[{"memoryTotal":81920},{"memoryTotal":0}]},
-		{"gpus":[{"memoryTotal":40960},{"memoryTotal":49152}]}]}}`
+		{"gpus":[{"memoryTotal":40960},{"memoryTotal":49152},{"memoryTotal":0}]}]}}`
 	for name, c := range map[string]struct {
 		summary string
 		budget  event.Bytes
@@ -86,6 +86,22 @@ func TestWhatAClusterHas(t *testing.T) {
 		if got.Cards[0].Budget != c.card || got.Cards[2].Free != c.card {
 			t.Errorf("%s: cards %+v, want %s", name, got.Cards, c.card)
 		}
+	}
+}
+
+// TestOneCard: a cluster with one card tells its size as others do; one without has none.
+func TestOneCard(t *testing.T) {
+	const summary = `{"data":{"summary":[{"gpus":[{"memoryTotal":81920}]}]}}`
+	e := &Engine{}
+	play(t, e, map[string]answered{"GET /nodes?view=summary": {200, summary}})
+	if got := e.cardSize(1); got != 80*event.GiB {
+		t.Errorf("one card of %s", got)
+	}
+	if got := e.cardSize(0); got != 0 {
+		t.Errorf("no card of %s", got)
+	}
+	if e.client.Timeout <= 0 {
+		t.Error("a cluster that does not answer is waited for without end")
 	}
 }
 
@@ -211,6 +227,9 @@ func TestFoldersAreSentOnce(t *testing.T) {
 		t.Errorf("refused: %v", err)
 	}
 	put := p.asked[len(p.asked)-1]
+	if name := filepath.Base(put); len(name) != len("_ray_pkg_.zip")+32 {
+		t.Errorf("the package is called %s: Ray wants a hash of 32 digits", name)
+	}
 	p.answers[put] = answered{200, "{}"}
 	if err := e.Take(""); err != nil || !strings.HasPrefix(e.workingDir, "gcs://_ray_pkg_") ||
 		!strings.HasSuffix(put, strings.TrimPrefix(e.workingDir, "gcs:/")) {

@@ -241,6 +241,19 @@ func TestJobsOfAnEarlierProcess(t *testing.T) {
 	}
 }
 
+// TestNodesThatCannotBeAsked: no answer is not a cluster without nodes.
+func TestNodesThatCannotBeAsked(t *testing.T) {
+	p, e := play(t)
+	p.says("scontrol.out", "NodeName=a CPUTot=4 RealMemory=1000 State=IDLE")
+	if c, err := e.Capacity(); err != nil || c.CPUs != 4 || c.Host != 1000*event.MiB {
+		t.Errorf("%+v, %v", c, err)
+	}
+	p.says("scontrol.code", "1")
+	if c, err := e.Capacity(); err == nil {
+		t.Errorf("a call that failed: %+v", c)
+	}
+}
+
 // TestOutputFromAnOffset: what was read is not read again; a job without output has none.
 func TestOutputFromAnOffset(t *testing.T) {
 	_, e := play(t)
