@@ -1,6 +1,8 @@
 package ray
 
 import (
+	"archive/zip"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -248,6 +250,39 @@ func TestFoldersAreSentOnce(t *testing.T) {
 		if err := e.Take(""); err != nil || e.workingDir != given {
 			t.Errorf("%q became %q, %v", given, e.workingDir, err)
 		}
+	}
+}
+
+// TestPackHoldsTheFiles: their contents, and those that links point to. A folder that is not there
+// is an error.
+func TestPackHoldsTheFiles(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "a.py"), []byte("print(1)"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("a.py", filepath.Join(folder, "b.py")); err != nil {
+		t.Fatal(err)
+	}
+	data, err := pack(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil || len(archive.File) != 2 {
+		t.Fatal(archive, err)
+	}
+	for _, f := range archive.File {
+		file, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(file)
+		if err != nil || string(text) != "print(1)" || f.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %q, %v, %v", f.Name, text, f.Mode(), err)
+		}
+	}
+	if _, err := pack(filepath.Join(folder, "none")); err == nil {
+		t.Error("a folder that is not there was packed")
 	}
 }
 
