@@ -6,12 +6,18 @@ kept: commands are read at step boundaries, in the thread that trains, where the
 `_socket` is used directly because importing `socket` takes longer than everything else here.
 """
 
+from __future__ import annotations
+
 import _socket
 import os
 import sys
 import time
 
 from . import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
+    from typing import Any, Callable
 
 MAX_PENDING = 256 << 10
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 30.0
@@ -30,7 +36,7 @@ _greeted = False
 dropped = 0
 
 
-def open(path):
+def open(path: str) -> None:
     """Sets the monitor's address, connects and says hello. Forked children connect when they have
     something to say.
     """
@@ -43,19 +49,19 @@ def open(path):
     _connect()
 
 
-def enabled():
+def enabled() -> bool:
     """Says whether there is a monitor to talk to at all."""
     return _path is not None
 
 
-def send(kind, fields):
+def send(kind: str, fields: dict[str, Any]) -> bool:
     """Sends a message if it can go now or be kept; says whether it was taken."""
     if _path is None:
         return False
     return send_line(wire.line(kind, fields))
 
 
-def send_line(data):
+def send_line(data: bytes) -> bool:
     """Sends an encoded message, as send does."""
     global dropped
     if _path is None or not _lock.acquire(
@@ -78,7 +84,7 @@ def send_line(data):
         _lock.release()
 
 
-def commands():
+def commands() -> list[dict[str, Any]]:
     """The commands that have arrived, as dicts; never waits."""
     if _sock is None or not _lock.acquire(False):
         return []
@@ -102,7 +108,7 @@ def commands():
     return [command for command in map(wire.parse, lines) if command is not None]
 
 
-def _connect():
+def _connect() -> bool:
     global _sock, _inode, _retry_at, _retry_s, _greeted
     if time.monotonic() < _retry_at:
         return False
@@ -127,7 +133,7 @@ def _connect():
     return _flush()
 
 
-def _ours(sock):
+def _ours(sock: _socket.socket) -> bool:
     """Says whether the other end belongs to us or to root. Nobody else may send commands, whoever
     has put a socket in the monitor's place.
     """
@@ -139,7 +145,7 @@ def _ours(sock):
     return uid in (0, os.getuid(), os.geteuid())
 
 
-def _alive():
+def _alive() -> bool:
     """Says whether the descriptor is still our socket; if not it is forgotten, not closed."""
     try:
         if os.fstat(_sock.fileno()).st_ino == _inode:
@@ -150,7 +156,7 @@ def _alive():
     return False
 
 
-def _flush():
+def _flush() -> bool:
     """Sends what is pending as far as it goes without waiting. False if the monitor is gone."""
     if _sock is None or not _alive():
         return False
@@ -166,13 +172,13 @@ def _flush():
     return True
 
 
-def _drop():
+def _drop() -> None:
     global _retry_at
     _retry_at = time.monotonic() + _retry_s
     _forget(_sock.close)
 
 
-def _forget(release):
+def _forget(release: Callable[[], object]) -> None:
     global _sock
     try:
         release()
@@ -183,7 +189,7 @@ def _forget(release):
     del _heard[:]
 
 
-def _after_fork():
+def _after_fork() -> None:
     global _lock, _retry_at, dropped
     _lock = __import__("_thread").allocate_lock()
     dropped, _retry_at = 0, 0.0
@@ -191,7 +197,7 @@ def _after_fork():
         _forget(_sock.close)
 
 
-def _at_exit():
+def _at_exit() -> None:
     """Hands over the last messages: the only place that waits, and not long."""
     global _path
     try:

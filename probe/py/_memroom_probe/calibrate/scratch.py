@@ -6,37 +6,38 @@ that nothing else comes and goes with it.
 """
 
 import warnings
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 
 class Meter:
     """Requested bytes of the caching allocator of the current device."""
 
-    def __init__(self, torch):
+    def __init__(self, torch: Any) -> None:
         self.cuda = torch.cuda
 
-    def start(self):
+    def start(self) -> None:
         self.cuda.synchronize()
         self.cuda.reset_peak_memory_stats()
         self.before = self.read("current")
 
-    def read(self, which):
-        return self.cuda.memory_stats()["requested_bytes.all." + which]
+    def read(self, which: str) -> int:
+        return int(self.cuda.memory_stats()["requested_bytes.all." + which])
 
-    def passing(self):
+    def passing(self) -> int:
         """Bytes that came and went since start."""
         return self.read("peak") - self.read("current")
 
-    def stayed(self):
+    def stayed(self) -> int:
         return self.read("current") - self.before
 
 
 class Scratch:
-    def __init__(self, torch, device, meter=None):
+    def __init__(self, torch: Any, device: Any, meter: Optional[Meter] = None) -> None:
         self.torch, self.device = torch, device
         self.meter = meter or Meter(torch)
         self.types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
-    def convolution(self, c):
+    def convolution(self, c: Dict[str, Any]) -> Dict[str, int]:
         """Scratch of the forward pass and of the two gradients, each run alone: autograd chooses
         the same kernels.
         """
@@ -46,7 +47,7 @@ class Scratch:
         geometry = (c["stride"], c["pad"], c["dilation"], False, [0, 0], c["groups"])
         forward, y = self.passing(lambda: aten.convolution(x, w, None, *geometry))
 
-        def gradient(*mask):
+        def gradient(*mask: bool) -> int:
             return self.passing(
                 lambda: aten.convolution_backward(y, x, w, None, *geometry, [*mask, False])
             )[0]
@@ -57,7 +58,7 @@ class Scratch:
             "weight_grad": gradient(False, True),
         }
 
-    def recurrent(self, r):
+    def recurrent(self, r: Dict[str, Any]) -> Dict[str, int]:
         """Scratch of the forward pass; the backward pass asks for the same. What stays beyond the
         results is the reserve, and the weights where torch does not keep them in one piece and must
         gather them.
@@ -99,12 +100,12 @@ class Scratch:
             "reserve": self.meter.stayed() - results - gathered,
         }
 
-    def values(self, shape, c, order):
+    def values(self, shape: Sequence[int], c: Dict[str, Any], order: Any) -> Any:
         return self.torch.empty(
             shape, dtype=self.types[c["dtype"]], device=self.device, memory_format=order
         ).zero_()
 
-    def passing(self, operation):
+    def passing(self, operation: Callable[[], Any]) -> Tuple[int, Any]:
         with self.torch.no_grad():
             self.meter.start()
             result = operation()

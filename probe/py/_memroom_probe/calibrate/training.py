@@ -2,10 +2,12 @@
 cuDNN.
 """
 
+from typing import Any, Callable, Dict, Iterator
+
 from scratch import Meter
 
 
-def stages(torch):
+def stages(torch: Any) -> Iterator[Dict[str, Any]]:
     """Yields a line for each stage when it is reached; the caller reads the driver before it asks
     for the next.
     """
@@ -40,12 +42,12 @@ def stages(torch):
     yield reached(torch, "cudnn", {})
 
 
-def reached(torch, stage, facts):
+def reached(torch: Any, stage: str, facts: Dict[str, Any]) -> Dict[str, Any]:
     torch.cuda.synchronize()
     return dict(facts, stage=stage, reserved=torch.cuda.memory_reserved())
 
 
-def products(torch):
+def products(torch: Any) -> Dict[str, int]:
     """Bytes that the first matrix product leaves in the allocator for cuBLAS, and the first one
     with a bias for cuBLASLt.
     """
@@ -60,7 +62,13 @@ def products(torch):
     return {"blas": blas, "blaslt": meter.stayed() - result.numel() * result.element_size()}
 
 
-def steps(torch, model, batch, loss, precision=None):
+def steps(
+    torch: Any,
+    model: Any,
+    batch: Callable[[Any], Any],
+    loss: Callable[[Any, Any], Any],
+    precision: Any = None,
+) -> None:
     """Three optimizer steps, which load every kernel that training of this kind uses."""
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(3):
@@ -74,30 +82,30 @@ def steps(torch, model, batch, loss, precision=None):
         optimizer.zero_grad()
 
 
-def ids(torch):
+def ids(torch: Any) -> Any:
     return torch.randint(0, 1000, (4, 128), device="cuda")
 
 
-def pixels(torch):
+def pixels(torch: Any) -> Any:
     return torch.randn(4, 3, 64, 64, device="cuda")
 
 
-def tokens(torch):
+def tokens(torch: Any) -> Any:
     return torch.randn(8, 4, 64, device="cuda")
 
 
-def entropy(torch, out):
+def entropy(torch: Any, out: Any) -> Any:
     return torch.nn.functional.cross_entropy(
         out.flatten(0, 1).float(),
         torch.zeros(out.shape[0] * out.shape[1], dtype=torch.long, device=out.device),
     )
 
 
-def spread(torch, out):
+def spread(torch: Any, out: Any) -> Any:
     return out.square().mean()
 
 
-def images(torch):
+def images(torch: Any) -> Any:
     nn = torch.nn
     return nn.Sequential(
         nn.Conv2d(3, 32, 3, padding=1),
@@ -109,11 +117,11 @@ def images(torch):
     )
 
 
-def transformer(torch):
+def transformer(torch: Any) -> Any:
     nn = torch.nn
 
     class Block(nn.Module):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             self.norm, self.qkv, self.out = (
                 nn.LayerNorm(256),
@@ -128,7 +136,7 @@ def transformer(torch):
                 nn.Dropout(0.1),
             )
 
-        def forward(self, x):
+        def forward(self, x: Any) -> Any:
             q, k, v = (
                 self.qkv(self.norm(x)).view(x.shape[0], x.shape[1], 3, 4, 64).permute(2, 0, 3, 1, 4)
             )

@@ -8,6 +8,9 @@ has loaded, so the answer belongs to the version that will train.
 
 import ctypes
 import json
+from typing import Any, List, Sequence, Tuple
+
+Laid = Tuple[Sequence[int], Sequence[int]]  # shape and strides
 
 FLOAT, HALF, BFLOAT16 = 0, 2, 9
 
@@ -43,7 +46,7 @@ class Refused(Exception):
     """The library cannot answer; says which call failed."""
 
 
-def described(p):
+def described(p: Any) -> bytes:
     """The card's properties in the form the library reads; names and values that matter to
     heuristics.
     """
@@ -82,7 +85,7 @@ class Library:
     cannot describe cards.
     """
 
-    def __init__(self, properties):
+    def __init__(self, properties: Any) -> None:
         try:
             self.lib = ctypes.CDLL("libcudnn.so.9")
             self.card = self._new(_CARD)
@@ -92,11 +95,21 @@ class Library:
         self._put(self.card, 2702, _TYPE_CHAR, len(text) + 1, ctypes.c_char_p(text))
         self._finish(self.card)
 
-    def workspace(self, kind, x, w, y, dtype, padding, stride, dilation):
+    def workspace(
+        self,
+        kind: str,
+        x: Laid,
+        w: Laid,
+        y: Laid,
+        dtype: int,
+        padding: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+    ) -> int:
         """Bytes for one convolution; kind is forward, data or filter (what is computed), x, w, y
         are (shape, strides).
         """
-        made: list = []
+        made: List[ctypes.c_void_p] = []
         try:
             tensors = [
                 self._tensor(made, ident, shape, strides, dtype)
@@ -130,7 +143,7 @@ class Library:
             for d in made:
                 self.lib.cudnnBackendDestroyDescriptor(d)
 
-    def _first_plan(self, made, graph):
+    def _first_plan(self, made: List[ctypes.c_void_p], graph: ctypes.c_void_p) -> int:
         heuristics = self._made(made, _HEURISTICS)
         self._link(heuristics, 201, graph)
         self._word(heuristics, 200, _TYPE_HEURISTIC, 0)
@@ -172,44 +185,51 @@ class Library:
                 continue
         raise Refused("no proposal compiles")
 
-    def _tensor(self, made, ident, shape, strides, dtype):
+    def _tensor(
+        self,
+        made: List[ctypes.c_void_p],
+        ident: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        dtype: int,
+    ) -> ctypes.c_void_p:
         d = self._made(made, _TENSOR)
         self._word(d, 901, _TYPE_DATA, dtype)
         for attribute, values in ((902, shape), (903, strides), (906, [ident]), (900, [32])):
             self._ints(d, attribute, values)
         return self._finish(d)
 
-    def _made(self, made, kind):
+    def _made(self, made: List[ctypes.c_void_p], kind: int) -> ctypes.c_void_p:
         made.append(self._new(kind))
         return made[-1]
 
-    def _new(self, kind):
+    def _new(self, kind: int) -> ctypes.c_void_p:
         d = ctypes.c_void_p()
         self._check(
             self.lib.cudnnBackendCreateDescriptor(kind, ctypes.byref(d)), "descriptor %d" % kind
         )
         return d
 
-    def _put(self, d, attribute, kind, count, values):
+    def _put(self, d: ctypes.c_void_p, attribute: int, kind: int, count: int, values: Any) -> None:
         self._check(
             self.lib.cudnnBackendSetAttribute(d, attribute, kind, ctypes.c_int64(count), values),
             "attribute %d" % attribute,
         )
 
-    def _ints(self, d, attribute, values):
+    def _ints(self, d: ctypes.c_void_p, attribute: int, values: Sequence[int]) -> None:
         self._put(d, attribute, _TYPE_INT, len(values), (ctypes.c_int64 * len(values))(*values))
 
-    def _word(self, d, attribute, kind, value):
+    def _word(self, d: ctypes.c_void_p, attribute: int, kind: int, value: int) -> None:
         self._put(d, attribute, kind, 1, ctypes.byref(ctypes.c_int32(value)))
 
-    def _link(self, d, attribute, other):
+    def _link(self, d: ctypes.c_void_p, attribute: int, other: ctypes.c_void_p) -> None:
         self._put(d, attribute, _TYPE_DESCRIPTOR, 1, ctypes.byref(other))
 
-    def _finish(self, d):
+    def _finish(self, d: ctypes.c_void_p) -> ctypes.c_void_p:
         self._check(self.lib.cudnnBackendFinalize(d), "finalize")
         return d
 
     @staticmethod
-    def _check(status, what):
+    def _check(status: int, what: str) -> None:
         if status:
             raise Refused("cuDNN refused %s (status %d)" % (what, status))

@@ -6,6 +6,8 @@ import atexit
 import os
 import shutil
 import sys
+from types import ModuleType
+from typing import Any, Dict, List, NoReturn, Optional
 
 from . import recorder as record
 
@@ -17,16 +19,17 @@ OTHERS = {"tensorflow": "TensorFlow", "jax": "JAX"}
 class Rehearsal:
     """One rehearsal in one process: waits for torch, then puts card, stage and script in place."""
 
-    def __init__(self, target, path):
+    def __init__(self, target: Dict[str, Any], path: str) -> None:
         self.target, self.path = target, path
         self.recorder = record.Recorder()
         self.written = False
-        self.error = None
-        self.other = None
-        self.leftovers = []  # folders to remove at the end
-        self.allocator = None  # whose rules the record follows where they are not PyTorch's
+        self.error: Optional[str] = None
+        self.other: Optional[str] = None
+        self.leftovers: List[str] = []  # folders to remove at the end
+        # whose rules the record follows where they are not PyTorch's
+        self.allocator: Optional[str] = None
 
-    def begin(self, torch):
+    def begin(self, torch: Any) -> None:
         if tuple(int(n) for n in torch.__version__.split(".")[:2]) < OLDEST:
             self.fail(
                 "a rehearsal needs torch 2.1 or newer, this is %s: rehearse with a newer one, or "
@@ -58,7 +61,7 @@ class Rehearsal:
         except NotImplementedError as e:
             self.fail(str(e))
 
-    def _hide_cards(self):
+    def _hide_cards(self) -> None:
         """A real card of this machine must not be touched: torch counts cards once, and counts
         none.
         """
@@ -71,16 +74,16 @@ class Rehearsal:
         else:
             os.environ["CUDA_VISIBLE_DEVICES"] = visible
 
-    def meet(self, module):
+    def meet(self, module: ModuleType) -> None:
         """The script imports a framework whose memory is not PyTorch's."""
         self.other = OTHERS[module.__name__]
 
-    def fail(self, text):
+    def fail(self, text: str) -> NoReturn:
         """Ends the rehearsal with a sentence for the user."""
         self.error = text
         self.over("error")
 
-    def over(self, reason):
+    def over(self, reason: str) -> NoReturn:
         """Writes the record and ends the process: nothing of the script runs after the rehearsal,
         not even its exits.
         """
@@ -94,7 +97,7 @@ class Rehearsal:
                 pass
         os._exit(0)
 
-    def write(self, reason):
+    def write(self, reason: str) -> None:
         if self.written:
             return
         self.written = True
@@ -112,7 +115,7 @@ class Rehearsal:
         self.recorder.write(self.path, head, end)
 
 
-def install(target, out_path):
+def install(target: Optional[Dict[str, Any]], out_path: str) -> Rehearsal:
     """The probe's entry: `target` describes the card (see card.DEFAULTS; steps), the record goes to
     out_path.
     """

@@ -5,6 +5,7 @@
 import inspect
 import os
 import sys
+from typing import Any, Dict
 
 from ..imports import when_imported
 
@@ -25,22 +26,22 @@ GROWTH = (
 )
 
 
-def watch(rehearsal):
+def watch(rehearsal: Any) -> None:
     when_imported("keras.src.backend.tensorflow.trainer", lambda m: _trainer(m, rehearsal))
     when_imported("keras.src.optimizers.base_optimizer", lambda m: _optimizer(m, rehearsal))
     when_imported("tensorflow", lambda m: _hide_cards())
 
 
-def _hide_cards():
+def _hide_cards() -> None:
     """A real card of this machine must not be touched."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 
-def _trainer(module, rehearsal):
+def _trainer(module: Any, rehearsal: Any) -> None:
     trainer, iterate = module.TensorFlowTrainer, module.TFEpochIterator
     signature = inspect.signature(trainer.fit)
 
-    def fit(self, *args, **kwargs):
+    def fit(self: Any, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(self, *args, **kwargs)
         given.apply_defaults()
         asked = given.arguments
@@ -70,13 +71,17 @@ def _trainer(module, rehearsal):
             )
         play(rehearsal, self, data, held_out)
 
-    def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
+    def train_on_batch(
+        self: Any, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
+    ) -> None:
         play(rehearsal, self, tuple(v for v in (x, y, sample_weight) if v is not None), None)
 
     trainer.fit, trainer.train_on_batch = fit, train_on_batch
 
 
-def first_batch(iterate, model, asked, x, y, weight, batch_size):
+def first_batch(
+    iterate: Any, model: Any, asked: Dict[str, Any], x: Any, y: Any, weight: Any, batch_size: Any
+) -> Any:
     epoch = iterate(
         x=x,
         y=y,
@@ -92,7 +97,7 @@ def first_batch(iterate, model, asked, x, y, weight, batch_size):
         return next(batches)
 
 
-def play(rehearsal, model, data, held_out):
+def play(rehearsal: Any, model: Any, data: Any, held_out: Any) -> None:
     """Traces the steps, notes what they take, and ends the process: nothing is trained."""
     import tensorflow as tf
 
@@ -122,17 +127,17 @@ def play(rehearsal, model, data, held_out):
     rehearsal.over("steps")
 
 
-def traced(tf, step, data):
+def traced(tf: Any, step: Any, data: Any) -> Any:
     specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), data)
     return tf.function(step).get_concrete_function(specs).graph
 
 
-def _optimizer(module, rehearsal):
+def _optimizer(module: Any, rehearsal: Any) -> None:
     """An optimizer that is applied before fit was met belongs to a loop of the script's own."""
     base = module.BaseOptimizer
     apply = base.apply
 
-    def follow(self, *args, **kwargs):
+    def follow(self: Any, *args: Any, **kwargs: Any) -> Any:
         if (
             not getattr(rehearsal, "tracing", False)
             and not rehearsal.recorder.events

@@ -4,6 +4,7 @@ FILE says what is asked, see SPEC.
 
 import json
 import sys
+from typing import Any, Dict, List, NoReturn
 
 from . import adapt, fused, loop, losses, models, shard
 
@@ -13,7 +14,7 @@ from . import adapt, fused, loop, losses, models, shard
 # double_quant, no_upcast: see adapt.py; loss: plain or fused; autocast: over half weights;
 # in_backward; shard, ranks, no_reshard: see shard.py; eval_batch; shortest: lengths from it to
 # seq; compile: by torch.compile; steps
-SPEC = {
+SPEC: Dict[str, Any] = {
     "batch": 1,
     "seq": 0,
     "image": 0,
@@ -47,7 +48,7 @@ SPEC = {
 }
 
 
-def run(path):
+def run(path: str) -> None:
     with open(path, encoding="utf-8") as file:
         spec = dict(SPEC, **json.load(file))
     try:
@@ -61,7 +62,7 @@ def run(path):
         fail(str(e))
 
 
-def train(values, spec, torch):
+def train(values: Dict[str, Any], spec: Dict[str, Any], torch: Any) -> None:
     model = models.make(values, spec, torch)
     for text in spec.pop("notes", ()):
         note(text)
@@ -90,7 +91,7 @@ def train(values, spec, torch):
     loop.steps(model, batch, way, spec, torch, ranks)
 
 
-def speak(model):
+def speak(model: Any) -> None:
     """One language, where the model has parts for several and its user must choose."""
     config = getattr(model, "config", None)
     known = getattr(config, "languages", None)
@@ -99,7 +100,7 @@ def speak(model):
             model.set_default_language(list(known)[0])
 
 
-def say_model(model):
+def say_model(model: Any) -> None:
     """Class and parameters, all and trained, each once."""
     sizes = {id(p): (p.numel(), p.requires_grad) for p in model.parameters()}
     total = sum(n for n, _ in sizes.values())
@@ -108,7 +109,7 @@ def say_model(model):
     sys.stderr.flush()
 
 
-def freeze(model, keep):
+def freeze(model: Any, keep: List[str]) -> None:
     if not keep:
         return
     any_left = False
@@ -121,20 +122,20 @@ def freeze(model, keep):
         )
 
 
-def checkpoint(model):
+def checkpoint(model: Any) -> None:
     try:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     except (ValueError, AttributeError) as e:
         note("activation checkpointing changes nothing: %s" % e)
 
 
-def note(text):
+def note(text: str) -> None:
     """A line that the answer repeats."""
     sys.stderr.write("memroom: note: %s\n" % text)
     sys.stderr.flush()
 
 
-def fail(text):
+def fail(text: str) -> NoReturn:
     sys.stderr.write("memroom: cannot: %s\n" % text)
     sys.stderr.flush()
     sys.exit(3)
