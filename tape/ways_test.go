@@ -45,6 +45,8 @@ var smallModels = map[string]map[string]any{
 	"gru":  {"model_type": "gru", "vocab": 300.0, "embed": 32.0, "hidden": 48.0, "layers": 2.0},
 	"bilstm": {"model_type": "bilstm", "vocab": 300.0, "embed": 32.0, "hidden": 48.0,
 		"layers": 1.0},
+	"vit": {"model_type": "vit", "hidden_size": 64.0, "intermediate_size": 128.0,
+		"num_hidden_layers": 2.0, "num_attention_heads": 4.0, "image_size": 64.0, "patch_size": 16.0},
 	"resnet18":     {"model_type": "torchvision", "name": "resnet18"},
 	"mobilenet_v2": {"model_type": "torchvision", "name": "mobilenet_v2"},
 	"wav2vec2": {"model_type": "wav2vec2", "hidden_size": 64.0, "intermediate_size": 128.0,
