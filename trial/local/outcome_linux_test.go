@@ -1,0 +1,202 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"memroom/event"
+	"memroom/meter"
+	"memroom/trial"
+)
+
+// ended is an attempt whose record says this.
+func ended(t *testing.T, s event.Summary, said string) *running {
+	dir := t.TempDir()
+	r := &running{}
+	r.Events, r.Files.Output = filepath.Join(dir, "events"), filepath.Join(dir, "output")
+	if err := os.WriteFile(r.Files.Output, []byte(said), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.Summary = func() (event.Summary, error) { return s, nil }
+	return r
+}
+
+// TestHowAnAttemptEnded: what a study learns of a record.
+func TestHowAnAttemptEnded(t *testing.T) {
+	const gib = event.GiB
+	exit := func(code int, resident event.Bytes) *event.Exit {
+		return &event.Exit{Code: code, Seconds: 8, CPUSeconds: 12, MaxResident: resident}
+	}
+	kernel := &event.Verdict{IsOOM: true, KilledBy: "kernel", Where: event.WhereHost,
+		Evidence: []string{"exit code 137", "the kernel killed it"}}
+	itself := &event.Verdict{IsOOM: true, KilledBy: "itself", Where: event.WhereGPU}
+	for name, c := range map[string]struct {
+		summary event.Summary
+		change  func(r *running)
+		want    trial.Outcome
+	}{
+		"well": {event.Summary{Exit: exit(0, gib), Steps: 3}, nil,
+			trial.Outcome{Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: gib, Framework: true}},
+		"badly": {event.Summary{Exit: exit(1, gib)}, nil, trial.Outcome{ExitCode: 1, Seconds: 8,
+			CPUs: 1.5, Launches: 1, PeakHost: gib, Evidence: "it said last: ValueError: no"}},
+		"in no time": {event.Summary{Exit: &event.Exit{CPUSeconds: 1}}, nil,
+			trial.Outcome{Launches: 1}},
+		"third launch": {event.Summary{Exit: exit(0, gib), Attempts: make([]event.Attempt, 3)}, nil,
+			trial.Outcome{Seconds: 8, CPUs: 1.5, Launches: 3, PeakHost: gib}},
+		"its cgroup held less": {event.Summary{Exit: exit(0, 2*gib), Peaks: event.Peaks{Cgroup: gib}},
+			nil, trial.Outcome{Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: gib}},
+		"too small to be known": {event.Summary{Exit: exit(0, 0), Peaks: event.Peaks{Cgroup: gib}},
+			nil, trial.Outcome{Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: smallest}},
+		"readings saw more": {event.Summary{Exit: exit(0, gib),
+			Peaks: event.Peaks{Unreclaimable: 3 * gib}}, nil,
+			trial.Outcome{Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: 3 * gib}},
+		"killed beside others": {event.Summary{Exit: exit(137, gib), Verdict: kernel}, nil,
+			trial.Outcome{ExitCode: 137, Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: gib, OOM: true,
+				Where: event.WhereHost, Neighbour: true, Evidence: "the kernel killed it"}},
+		"killed in its own cgroup": {event.Summary{Exit: exit(137, gib), Verdict: kernel},
+			func(r *running) { r.group = &meter.Cgroup{} },
+			trial.Outcome{ExitCode: 137, Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: gib, OOM: true,
+				Where: event.WhereHost, Evidence: "the kernel killed it"}},
+		"ran out by itself": {event.Summary{Exit: exit(1, gib), Verdict: itself}, nil,
+			trial.Outcome{ExitCode: 1, Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: gib, OOM: true,
+				Where: event.WhereGPU, Itself: true, Evidence: "it said last: ValueError: no"}},
+		"failed at its limit": {event.Summary{Exit: exit(1, gib)},
+			func(r *running) { r.wasFull, r.reserved = true, 2*gib },
+			trial.Outcome{ExitCode: 1, Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: gib, AtLimit: true,
+				Evidence: "it said last: ValueError: no"}},
+		"its files were at the limit": {event.Summary{Exit: exit(1, gib)},
+			func(r *running) { r.wasFull, r.reserved = true, 2*gib+2 },
+			trial.Outcome{ExitCode: 1, Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: gib,
+				Evidence: "it said last: ValueError: no"}},
+		"well at its limit": {event.Summary{Exit: exit(0, gib)},
+			func(r *running) { r.wasFull, r.reserved = true, 2*gib },
+			trial.Outcome{Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: gib}},
+		"no word": {event.Summary{}, func(r *running) { r.peak = 5 },
+			trial.Outcome{Lost: true, ExitCode: -1, Launches: 1, PeakHost: 5}},
+		"the keeper's word": {event.Summary{}, func(r *running) { r.state.Exit = exit(0, gib) },
+			trial.Outcome{Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: gib}},
+	} {
+		r := ended(t, c.summary, "step 1\nValueError: no\n")
+		if c.change != nil {
+			c.change(r)
+		}
+		if got := (&Backend{}).outcome(r); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", c.want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", name, got, c.want)
+		}
+	}
+	r := ended(t, event.Summary{}, "")
+	for err, want := range map[error]string{errors.New("broken"): "broken", os.ErrNotExist: ""} {
+		r.Summary = func() (event.Summary, error) { return event.Summary{}, err }
+		if got := (&Backend{}).outcome(r); got.Evidence != want || !got.Lost {
+			t.Errorf("%v: %+v", err, got)
+		}
+	}
+}
+
+// TestReportsAreHeardOnce: whole lines since the last time; what is no report, and half a line, are
+// passed over.
+func TestReportsAreHeardOnce(t *testing.T) {
+	r := ended(t, event.Summary{}, "")
+	r.Run = "one"
+	b := &Backend{events: make(chan trial.Happening, 16)}
+	b.hearReports(r) // no file yet
+	write := func(text string) {
+		file, err := os.OpenFile(r.Events, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		file.Close()
+	}
+	heard := func() (all []string) {
+		b.hearReports(r)
+		for len(b.events) > 0 {
+			e := <-b.events
+			loss, told := e.Values["loss"]
+			if told && math.IsNaN(loss) {
+				loss = -1
+			}
+			all = append(all, fmt.Sprint(e.Run, e.Step, " ", loss))
+		}
+		return all
+	}
+	report := func(data string) string { return `{"kind":"report","data":` + data + "}\n" }
+	write(report(`{"step":3,"values":{"loss":0.5}}`) + `{"kind":"finding","data":{}}` + "\n" +
+		report(`{"values":{"loss":null}}`) + report(`{"step":0,"values":{"loss":2}}`) +
+		report(`{"step":"x"}`) + `{"kind":"report","data":{"step":4,`)
+	if got := strings.Join(heard(), "; "); got != "one3 0.5; one-1 -1; one-1 2" {
+		t.Errorf("heard %q", got)
+	}
+	write(`"values":{"loss":7}}}` + "\n")
+	if got := strings.Join(heard(), "; "); got != "one4 7" {
+		t.Errorf("then heard %q", got)
+	}
+	if got := heard(); len(got) > 0 {
+		t.Errorf("heard again: %q", got)
+	}
+}
+
+// TestWhatCannotBeDropped: page cache gives way but for what is not on the disk yet.
+func TestWhatCannotBeDropped(t *testing.T) {
+	g := &meter.Cgroup{Version: 2, Dir: t.TempDir()}
+	file := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(g.Dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := notReclaimed(g); err == nil {
+		t.Error("read of a cgroup that is not there")
+	}
+	file("memory.current", "1000\n")
+	if _, err := notReclaimed(g); err == nil {
+		t.Error("read without its statistics")
+	}
+	for text, want := range map[string]event.Bytes{
+		"anon 600\n": 1000,
+		"active_file 100\ninactive_file 200\nslab_reclaimable 50\n":           650,
+		"active_file 300\nfile_dirty 80\nfile_writeback 20\n":                 800,
+		"active_file 50\nfile_dirty 80\nfile_writeback 20\n":                  1000,
+		"active_file 300\ninactive_file 0\nfile_dirty 0\nfile_writeback 20\n": 720,
+	} {
+		file("memory.stat", text)
+		if got, err := notReclaimed(g); err != nil || got != want {
+			t.Errorf("%q: %d, %v; want %d", text, got, err, want)
+		}
+	}
+	file("memory.stat", "anon 1000\n")
+	high := event.Bytes(1000) + trial.Gap(1000)
+	for limit, full := range map[event.Bytes]bool{1000: true, high + 1000: false} {
+		file("memory.high", fmt.Sprint(int64(limit)))
+		if got := held(g); got != full {
+			t.Errorf("limit %d: held %v", limit, got)
+		}
+	}
+}
+
+// TestLastLines: the end of what a program printed, shortened; of bars that overwrite themselves,
+// the last.
+func TestLastLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "output")
+	long := strings.Repeat("x", 5000)
+	for text, want := range map[string]string{"": "", "\n\n": "", "a\nb\n": "it said last: b",
+		"10%\r20%\r": "it said last: 20%", long: "it said last: " + long[:200] + "...",
+		strings.Repeat("y", 200): "it said last: " + strings.Repeat("y", 200),
+		long + "\nend":           "it said last: end"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := lastLine(path); got != want {
+			t.Errorf("%.20q: %.40q, want %.40q", text, got, want)
+		}
+	}
+	if got := lastLine(path + ".none"); got != "" {
+		t.Errorf("no output: %q", got)
+	}
+}
