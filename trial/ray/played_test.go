@@ -143,6 +143,9 @@ func TestWhatRayIsAskedToRun(t *testing.T) {
 			body["submission_id"] != "a-1" {
 			t.Errorf("%s: %v", name, body)
 		}
+		if strings.Contains(p.bodies[len(p.bodies)-1], "working_dir") {
+			t.Errorf("%s: a folder was named: %v", name, body)
+		}
 		line, _ := body["entrypoint"].(string)
 		if !strings.HasPrefix(line, "cd '/x y' || ") || !strings.HasSuffix(line, `exec 'run' 'it'\''s'`) {
 			t.Errorf("%s: %s", name, line)
@@ -242,8 +245,17 @@ func TestFoldersAreSentOnce(t *testing.T) {
 	if err := e.Take(""); err != nil || len(p.asked) != before+1 {
 		t.Errorf("sent again: %v, %q", err, p.asked[before:])
 	}
+	p.answers["POST /api/jobs/"] = answered{200, "{}"}
+	if failed := e.Submit([]remote.Job{{ID: "a"}}); len(failed) > 0 ||
+		!strings.Contains(p.bodies[len(p.bodies)-1], `"working_dir":"`+e.workingDir+`"`) {
+		t.Errorf("%v: the job does not name its folder: %s", failed, p.bodies[len(p.bodies)-1])
+	}
 	if line := e.entrypoint(remote.Job{Command: []string{"a"}, Dir: "/x"}); line != "exec 'a'" {
 		t.Errorf("with a folder of its own: %s", line)
+	}
+	e.Folder = filepath.Join(folder, "none")
+	if err := e.Take(""); err == nil || !strings.Contains(err.Error(), "--working-dir") {
+		t.Errorf("a folder that is not there: %v", err)
 	}
 	for _, given := range []string{"", "s3://bucket/code.zip"} {
 		e.Folder = given
