@@ -103,3 +103,29 @@ func TestWhichWorkspacesAreCertain(t *testing.T) {
 		}
 	}
 }
+
+// TestMeasuredRecurrentNetworks: what was measured is given back for the same network alone; an
+// LSTM is no GRU.
+func TestMeasuredRecurrentNetworks(t *testing.T) {
+	var w Workspaces
+	lstm := RNN{Gates: 4, In: 32, Hidden: 48, Layers: 2, Directions: 1, Dropout: 0.1}
+	gru := lstm
+	gru.Gates = 3
+	for kind, r := range map[string]RNN{"lstm": lstm, "gru": gru} {
+		k := r.key(8, 20, F16)
+		want := Recurrent{Kind: kind, Batch: 8, Steps: 20, In: 32, Hidden: 48, Layers: 2, Directions: 1,
+			Dropout: true, DType: "fp16"}
+		if k != want {
+			t.Errorf("%+v, want %+v", k, want)
+		}
+	}
+	measured := RNNBytes{Workspace: 12345, Reserve: 678}
+	w.AddRNN(lstm.key(8, 20, F16), measured)
+	g := New(Options{Workspaces: func() *Workspaces { return &w }})
+	if got := g.rnnBytes(lstm, 8, 20, F16); got != measured || g.Approx {
+		t.Errorf("measured: %+v, approximate %v", got, g.Approx)
+	}
+	if got := g.rnnBytes(gru, 8, 20, F16); got == measured {
+		t.Error("a GRU took what an LSTM takes")
+	}
+}
