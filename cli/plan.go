@@ -25,7 +25,7 @@ type planCmd struct {
 	Precision     string      `help:"fp32, amp_bf16, amp_fp16 (autocast over fp32 weights), bf16 or fp16 (weights cast). Default: bf16 or fp16 if config.json stores the weights so, else amp_bf16." placeholder:"TYPE"`
 	Optimizer     string      `help:"adamw, adamw_fused, adamw_loop, sgd, sgdm, rmsprop, adafactor, adamw8bit, paged_adamw8bit, lion, ... Names of Hugging Face's Trainer are known too." default:"adamw"`
 	InBackward    bool        `name:"optimizer-in-backward" help:"The optimizer steps each parameter as its gradient comes."`
-	Checkpointing bool        `help:"Gradient checkpointing of every block."`
+	Checkpointing bool        `help:"Activation checkpointing of every block."`
 	Attn          string      `help:"sdpa, eager or flash (unvalidated)." default:"sdpa"`
 	Accumulate    int         `help:"Micro-batches per optimizer step." default:"1"`
 	Clip          bool        `help:"Gradients are clipped by norm."`
