@@ -402,6 +402,12 @@ class Choice(unittest.TestCase):
         for _ in range(2):
             teller.look(torch.device("cpu"))
         self.assertEqual(told.kinds("cannot_fit"), ["note"])
+        # State that can wait elsewhere is no reason, the rest is.
+        for limit, reasons in ((now.bytes - 1, 0), (now.weights + now.gradients - 1, 1)):
+            told = Told()
+            floor.Teller(told.say, limit, lambda optimizer: True).look(torch.device("cpu"))
+            self.assertEqual(len(told.kinds("cannot_fit")), reasons)
+            self.assertNotIn("optimizer state", told.text())
         moving = []
         model._apply(lambda t: (moving.append(floor._on_its_way()), t)[1])
         self.assertTrue(all(m is model for m in moving))

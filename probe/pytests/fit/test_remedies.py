@@ -160,6 +160,21 @@ class StateAway(unittest.TestCase):
                 self.assertEqual(len(set(groups)), 1)
                 self.assertIn("offloaded", told.text())
 
+    def test_somebody_passes_on_that_there_is_no_closure(self):
+        """As accelerate does for every optimizer that it wraps."""
+        model = deep()
+        optimizer, given = torch.optim.AdamW(model.parameters()), lambda: 0.0
+        for args, kwargs, apart in (
+            ((optimizer,), {}, True),
+            ((optimizer, None), {}, True),
+            ((optimizer,), {"closure": None}, True),
+            ((optimizer, given), {}, False),
+            ((optimizer,), {"closure": given}, False),
+        ):
+            self.assertEqual(len(optimizer_offload._parts(optimizer, args, kwargs)) > 1, apart)
+        self.assertTrue(optimizer_offload.steps_apart(optimizer))
+        self.assertFalse(optimizer_offload.steps_apart(torch.optim.LBFGS(model.parameters())))
+
     def test_sparse_tables(self):
         """State of tables is made and used table by table, once it is seen not to fit."""
 

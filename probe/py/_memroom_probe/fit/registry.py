@@ -36,13 +36,16 @@ def _calls(calls, say, budget=False):
     from .choose import governor, step
     from .measure import cost
     from .memory import floor, room
-    from .remedies import microbatch
+    from .remedies import microbatch, optimizer_offload
 
     def check(module, call, inputs):
         cost.check_recompute(module, call, inputs, room.of(next(module.parameters()).device, 1))
 
     together = _together(calls.values())
-    teller = floor.Teller(say, together["limit"])
+    away = "optimizer_offload" in calls
+    teller = floor.Teller(
+        say, together["limit"], lambda o: away and optimizer_offload.steps_apart(o)
+    )
     teller.when_out()
     micro = calls.get("micro_batch", {})
     if micro.get("size") or micro.get("pieces"):

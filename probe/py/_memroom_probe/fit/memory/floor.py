@@ -73,10 +73,12 @@ def _modules():
 
 
 class Teller:
-    """Says once that nothing can help, where that is so."""
+    """Says once that nothing can help, where that is so. waits: whether the state of an optimizer
+    can wait elsewhere, of which a part at a time is needed.
+    """
 
-    def __init__(self, say, limit=None):
-        self.say, self.limit, self.told = say, limit, False
+    def __init__(self, say, limit=None, waits=lambda optimizer: False):
+        self.say, self.limit, self.told, self.waits = say, limit, False, waits
         self.rounding = ""  # by how much that matters, in words, where it is known
         self.trying = False  # what runs out now does so in a trial of ours
         self._missed = 0  # bytes of the largest request that failed outside of one
@@ -111,6 +113,8 @@ class Teller:
         if self.told:
             return
         floor, limit = of(device, moving), room.of(device, self.limit).limit
+        if all(self.waits(optimizer) for optimizer in room.optimizers()):
+            floor = dataclasses.replace(floor, state=0)
         if floor.bytes > limit:
             self.told = True
             self.say(

@@ -80,18 +80,26 @@ class StateAway:
             )
 
 
-def _parts(optimizer, args, kwargs):
-    """The groups of an optimizer as lists of groups that step one after the other."""
+def steps_apart(optimizer):
+    """Whether an optimizer can step part by part: it is one of torch's own that treat each
+    parameter by itself.
+    """
     kind = type(optimizer)
-    apart = (
+    return (
         kind.__name__ in BY_PARAMETER
         and kind.__module__.split(".")[:2] == ["torch", "optim"]
         and hasattr(kind.step, "__wrapped__")
-        and len(args) < 2  # the optimizer itself; a closure must be run once
-        and not kwargs
     )
+
+
+def _parts(optimizer, args, kwargs):
+    """The groups of an optimizer as lists of groups that step one after the other. args: the
+    optimizer itself, and a closure, which must be run once; None where somebody passes on that
+    there is none.
+    """
+    closed = any(a is not None for a in (*args[1:], *kwargs.values()))
     parts, size = [[]], 0
-    for group in optimizer.param_groups if apart else []:
+    for group in optimizer.param_groups if steps_apart(optimizer) and not closed else []:
         for p in group["params"]:
             if size and size + room.size_of(p) > PART:
                 parts.append([])
