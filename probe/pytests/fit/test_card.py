@@ -11,6 +11,7 @@ from unittest import mock
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from _memroom_probe.fit.batch import tryout
 from _memroom_probe.fit.batch.inputs import any_inputs
 from _memroom_probe.fit.choose import governor
 from _memroom_probe.fit.measure import cost as measure
@@ -323,6 +324,110 @@ def sparse_tables(dense=torch.optim.Adagrad, sparse=torch.optim.SparseAdam):
         yield loss.item()
 
 
+class Ranks(nn.Module):
+    """Each query against the documents of all queries, several for each."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.body = nn.Embedding(60, 24), tower(24, 16)
+
+    def forward(self, queries, documents):
+        q, d = (F.normalize(self.body(self.words(x)).mean(1), dim=-1) for x in (queries, documents))
+        return q @ d.t()
+
+
+def ranked_documents(each=3):
+    """Gradients of the step before are there in every forward pass but the first."""
+    model = Ranks()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    for _ in range(6):
+        queries, documents = torch.randint(0, 60, (16, 6)), torch.randint(0, 60, (16 * each, 30))
+        loss = F.cross_entropy(model(queries, documents) / 0.1, torch.arange(16))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+class InChunks(torch.autograd.Function):
+    """Logits and loss, a chunk at a time, in half precision. Gradients are made on the way
+    forward, so that the peak is there.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden, weight, target):
+        for_hidden, for_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        half, total = weight.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
+        for at in range(0, len(hidden), 24):
+            part = slice(at, at + 24)
+            logits = (hidden[part] @ half.t()).float()
+            total += F.cross_entropy(logits, target[part], reduction="sum")
+            p = logits.softmax(1)
+            p[torch.arange(len(p)), target[part]] -= 1
+            p = (p / len(hidden)).to(hidden.dtype)
+            for_hidden[part] = p @ half
+            for_weight += (p.t() @ hidden[part]).float()
+        ctx.save_for_backward(for_hidden, for_weight)
+        return total / len(hidden)
+
+    @staticmethod
+    def backward(ctx, grad):
+        for_hidden, for_weight = ctx.saved_tensors
+        return for_hidden * grad.to(for_hidden.dtype), for_weight * grad, None
+
+
+class Chunky(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.body = nn.Embedding(300, 24), tower(24, 24)
+
+    def forward(self, ids, target):
+        x = self.body(self.words(ids)).bfloat16()
+        return InChunks.apply(x.flatten(0, 1), self.words.weight, target.flatten())
+
+
+def own_half():
+    """Words that are sometimes 0, which might be padding or might not."""
+    model = Chunky()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    for step in range(8):
+        ids = torch.randint(1 if step < 5 else 0, 300, (12, 33))
+        ids[:5, 3] = 0 if step > 5 else 1
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(ids[:, :-1], ids[:, 1:])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+class Edges(nn.Module):
+    """A graph network whose weights are much of what it takes."""
+
+    def __init__(self, width=128):
+        super().__init__()
+        layers = [nn.Linear(width, width) for _ in range(6)]
+        self.layers, self.out = nn.ModuleList(layers), nn.Linear(width, 4)
+
+    def forward(self, x, edges):
+        for layer in self.layers:
+            x = torch.tanh(layer(x + x.new_zeros(x.shape).index_add(0, edges[0], x[edges[1]])))
+        return self.out(x)
+
+
+def graph_with_state():
+    """Nothing of it can be tried, and the optimizer's state is there from the second step on."""
+    model = Edges()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    for _ in range(5):
+        x, edges = torch.randn(90, 128), torch.randint(0, 90, (2, 120))
+        loss = F.cross_entropy(model(x, edges), torch.randint(0, 4, (90,)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
 class Loops(unittest.TestCase):
     def run_on(self, loop, card, asked=()):
         torch.manual_seed(3)
@@ -332,7 +437,7 @@ class Loops(unittest.TestCase):
                 return list(loop()), told
 
     def test_through_with_equal_losses(self):
-        for loop in (unet, unrolled, actor_and_critics):
+        for loop in (unet, unrolled, actor_and_critics, ranked_documents):
             with self.subTest(loop=loop.__name__):
                 plenty = Card()
                 whole, _ = self.run_on(loop, plenty)
@@ -342,6 +447,34 @@ class Loops(unittest.TestCase):
                 got, told = self.run_on(loop, Card(limit), ASKED)
                 self.assertEqual(len(got), len(whole), told.text())
                 self.assertLess(furthest(whole, got), 1e-6, told.text())
+
+    def test_several_rows_for_each_of_the_batch_are_measured(self):
+        for each in (2, 3):
+            loop = functools.partial(ranked_documents, each)
+            plenty = Card()
+            whole, _ = self.run_on(loop, plenty)
+            got, told = self.run_on(loop, Card(int(0.6 * plenty.most)), ASKED)
+            self.assertEqual(got, whole, told.text())  # blocks, and no other order of sums
+            self.assertNotIn("not even", told.text())
+
+    def test_state_that_comes_after_the_first_step(self):
+        plenty = Card()
+        whole, _ = self.run_on(graph_with_state, plenty)
+        for share in (0.75, 0.8, 0.85):
+            got, told = self.run_on(graph_with_state, Card(int(share * plenty.most)), ASKED)
+            self.assertEqual(got, whole, told.text())
+            self.assertIn("waits in host memory", told.text())
+
+    def test_rules_that_hold_in_half_precision_only(self):
+        """They are looked at again in a later batch, with the tolerance that they were found by."""
+        plenty = Card()
+        whole, _ = self.run_on(own_half, plenty)
+        with mock.patch.object(tryout, "narrow_down", wraps=tryout.narrow_down) as again:
+            got, told = self.run_on(own_half, Card(int(0.7 * plenty.most)), ASKED[:1])
+        self.assertIs(again.call_args[0][-1], True)  # autocast
+        self.assertEqual(len(got), len(whole), told.text())
+        self.assertLess(furthest(whole, got), 1e-3, told.text())
+        self.assertNotIn("could not be found out", told.text())
 
     def test_what_is_not_trained_is_made_smaller_too(self):
         for loop in (drawn_image, soft_prompt, seen_by_another):

@@ -1,5 +1,7 @@
 """The batch inside a call: which tensors carry it, along which dimension, and how it is cut."""
 
+import copy
+
 import torch
 
 from ..calls import tree
@@ -70,6 +72,7 @@ class Inputs:
         self._refuse_opaque()
         self.rows = self._count_rows(dim)
         self.dims = [self._dim_of(leaf, dim) for leaf in self.leaves]
+        self._times = [1] * len(self.leaves)  # rows of each argument for one of the batch
         if not square:
             self._leave_squares()
 
@@ -137,6 +140,29 @@ class Inputs:
         if not squares or not any(d is not None for d in self.dims):
             raise Cannot("no argument is a tensor with a batch dimension")
 
+    def with_several(self):
+        """The same, where arguments hold several rows for each one, as a query has several
+        documents; None where none does. Which of them belong to a row is not known, so this is for
+        measuring only.
+        """
+        first = next((t for t, d in zip(self.leaves, self.dims) if d == 0), None)
+        times = [
+            leaf.shape[0] // self.rows
+            if first is not None
+            and dim is None
+            and is_tensor(leaf)
+            and (leaf.dim(), leaf.dtype) == (first.dim(), first.dtype)
+            and leaf.shape[0] > self.rows
+            and leaf.shape[0] % self.rows == 0
+            else 1
+            for leaf, dim in zip(self.leaves, self.dims)
+        ]
+        if max(times, default=1) == 1:
+            return None
+        found = copy.copy(self)
+        found._times = times
+        return found
+
     def cut(self, sizes):
         """The calls' (args, kwargs), one for each size. A piece is a view; its gradient goes back
         through one split.
@@ -178,10 +204,14 @@ class Inputs:
         for i, (leaf, dim) in enumerate(zip(self.leaves, self.dims)):
             if is_tensor(leaf):
                 leaf = leaf.detach()
+                if self._times[i] > 1:
+                    dim, rows_of = 0, list(range(self._times[i] * len(rows)))
+                else:
+                    rows_of = rows
                 leaf = (
                     leaf.clone()
                     if dim is None
-                    else _select(leaf, dim, torch.tensor(rows, device=leaf.device))
+                    else _select(leaf, dim, torch.tensor(rows_of, device=leaf.device))
                 )
                 leaf = leaf.clamp_(max=0) if i in indices else leaf
             leaves.append(leaf)

@@ -47,6 +47,7 @@ class Findings:
     random: bool  # it draws random numbers
     same_draws: bool  # each micro-batch draws what the whole batch does
     draws: Optional[Draws] = None  # by which it does, where it does not by itself
+    autocast: bool = False  # samples apart add up only as autocast rounds
 
     @property
     def loss(self):

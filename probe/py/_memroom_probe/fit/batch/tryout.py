@@ -79,14 +79,14 @@ def _try_out(module, call, inputs, first, second, autocast):
             bench.confirm(outputs, first + second)
         same = random and bench.same_draws(first, second, outputs)
         own = bench.draws(first, second, outputs) if random and not same else None
-        return Findings(outputs, random, same, own)
+        return Findings(outputs, random, same, own, autocast)
 
 
-def narrow_down(module, call, inputs, index, candidates):
+def narrow_down(module, call, inputs, index, candidates, autocast=False):
     """Tries the rules of the loss at leaf index on more rows of this batch; gives those that still
-    hold.
+    hold. autocast: they were found out under autocast, because without it nothing added up.
     """
-    bench = _Bench(module, call, inputs)
+    bench = _Bench(module, call, inputs, autocast)
     left = list(range(min(inputs.rows, 32)))
     with bench.undisturbed():
         for _ in range(6):

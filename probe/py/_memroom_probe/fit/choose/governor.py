@@ -11,11 +11,11 @@ import functools
 import gc
 import time
 import weakref
-from typing import Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 
-from ..batch.inputs import Cannot, any_inputs, is_tensor
+from ..batch.inputs import Cannot, Inputs, any_inputs, is_tensor
 from ..calls import again, autocast, outermost, refers, sideways, tree
 from ..calls.modules import name_of, one_line, worth_it
 from ..measure import cost as measure
@@ -399,6 +399,8 @@ class Governor:
             return self._unmeasured(
                 module, around, "an attempt failed that tried it on a part of the batch"
             )
+        inputs: Any = None
+        plan = None
         try:
             inputs = any_inputs(args, kwargs)
             plan = self._plan(module, call, args, kwargs)
@@ -406,17 +408,11 @@ class Governor:
                 plan, inputs = plan
             inputs.refuse_indices()
             held = around.held()
-            cost = measure.cost(
-                module,
-                call,
-                inputs,
-                around,
-                "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule",
-                self._may_offload(around),
-                functools.partial(_work_space, module, call, inputs, around),
-            )
+            cost = self._cost(module, call, inputs, around)
         except Cannot as why:
             cost, reason = None, str(why)  # its frames may hold what ran out
+        if cost is None:
+            plan, (cost, inputs) = None, self._cost_of_several(module, call, inputs, around)
         if cost is None:
             _make_room()
             return self._unmeasured(module, around, reason)
@@ -466,6 +462,30 @@ class Governor:
         self._measure_rounding(case, module, call, inputs)
         self._tell_beginning(case, held, cost, around.limit)
         return case
+
+    def _cost(self, module, call, inputs, around):
+        return measure.cost(
+            module,
+            call,
+            inputs,
+            around,
+            "checkpointing" in self.allowed and type(module).__name__ != "OptimizedModule",
+            self._may_offload(around),
+            functools.partial(_work_space, module, call, inputs, around),
+        )
+
+    def _cost_of_several(self, module, call, inputs, around):
+        """(cost, inputs) of a call whose arguments hold several rows for each one of the batch, or
+        (None, inputs): a few rows did not run, or did not fit beside all of the others.
+        """
+        several = inputs.with_several() if isinstance(inputs, Inputs) else None
+        if several is None:
+            return None, inputs
+        _make_room()
+        try:
+            return self._cost(module, call, several, around), several
+        except Cannot:
+            return None, inputs
 
     def _cut_recurrent(self, module, around):
         """Recurrent layers inside work in pieces from now on, in more than before; False where
@@ -751,8 +771,13 @@ class Governor:
         """After the first step: what there is room for stays on the card; gives the bytes. Batches
         of graphs are hardly ever of one size, and after an attempt that ran out nothing stays.
         """
+        if not cases:
+            return 0
         budget = ROOM_TO_GROW * self._budget(step.around.limit)
-        spare = max(0, budget - step.peak_of_passes() - self._state_to_come()) if cases else 0
+        # What has been made since, as optimizer state, was not there in the passes that were
+        # watched; nor were gradients in the forward pass, if they are there now.
+        since = max(0, step.around.held() - step.held_before)
+        spare = max(0, budget - step.peak_of_passes() - since - self._state_to_come())
         if any(case.candidates for case in step.together):
             spare /= 2  # others want some of it too
         before = spare
@@ -806,9 +831,13 @@ class Governor:
         results = 0 if any(case.has_loss for case in cases) else step.results_alive()
         budget = self._budget(step.around.limit) * (ROOM_TO_GROW if self._varies else 1)
 
+        # A loop that sets gradients to zero after its forward pass has those of the step before in
+        # it. The first step has none to show that.
+        old = self._gradients(cases) if not step.gradients else 0
+
         def beside():
             """Bytes that are there whatever is chosen."""
-            return self._held(cases, step.around, results) + stays
+            return self._held(cases, step.around, results) + stays + old
 
         def room_left():
             return forecast.room_for(budget - beside())

@@ -24,6 +24,7 @@ class Step:
         self.chosen = []  # the choices of the calls that wait together, where they take most
         self.around: Any = None  # the room that is watched
         self.held_before = self._peak = None
+        self.gradients = 0  # bytes of them that were there when it began
 
     def observe(self, around, gradients=0):
         """From now on the peak is read. gradients: bytes that are held and counted with the
@@ -32,6 +33,7 @@ class Step:
         around.start_peak()
         if self.around is None:
             self.around, self.held_before = around, around.held() - gradients
+            self.gradients = gradients
             _watching.add(self)
 
     def begins(self, case):

@@ -206,6 +206,7 @@ class Plan:
 
     def __init__(self, findings):
         self.outputs, self.random = findings.outputs, findings.random
+        self.autocast = findings.autocast  # they were found out under it
         self.accumulates = sum(o.kind == LOSS for o in findings.outputs) == 1
         # Draws that do not depend on the rows (whether to skip a layer) are repeated for each
         # piece.
@@ -231,7 +232,9 @@ class Plan:
             if output.kind != LOSS:
                 continue
             if not losses.agree(output.candidates, pieces):
-                left = tryout.narrow_down(module, call, inputs, index, output.candidates)
+                left = tryout.narrow_down(
+                    module, call, inputs, index, output.candidates, self.autocast
+                )
                 left = losses.decided(left, pieces)
                 if not left:
                     raise Cannot(
