@@ -96,7 +96,9 @@ kept_aside = []  # what hooks_in_place took out
 
 
 def hooks_in_place(torch, wanted):
-    """Takes the probe's per-step hooks out of torch, or puts them back."""
+    """Takes the probe's per-step hooks out of torch, or puts them back. Hooks that rest are out of
+    the way already, but for one that counts.
+    """
     module = sys.modules["torch.optim.optimizer"]
     tables = module._global_optimizer_pre_hooks, module._global_optimizer_post_hooks
     if wanted and kept_aside:
@@ -106,7 +108,8 @@ def hooks_in_place(torch, wanted):
             table.update(hooks)
     elif not wanted and not kept_aside:
         kept_aside.append((torch.autograd.backward,) + tuple(dict(table) for table in tables))
-        torch.autograd.backward = torch.autograd.backward.__wrapped__
+        backward = torch.autograd.backward
+        torch.autograd.backward = getattr(backward, "__wrapped__", backward)
         for table in tables:
             table.clear()
 

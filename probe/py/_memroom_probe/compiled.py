@@ -8,6 +8,8 @@ run that frame as it is, and `uncompiled` also everything that the frame calls.
 
 from __future__ import annotations
 
+import functools
+
 from . import imports
 
 TYPE_CHECKING = False
@@ -17,7 +19,8 @@ if TYPE_CHECKING:  # a name that type checkers take for true: importing typing t
 _torch = None
 _codes: list = []  # code objects of ours that torch.compile leaves alone
 _leave_alone = None  # torch's function for that, once the compiler is loaded
-loaded = False  # whether the compiler is: nothing has been compiled before
+in_use = False  # whether the program compiles anything
+_waiting: list = []  # functions called when it begins to
 
 
 def _never() -> bool:
@@ -55,12 +58,39 @@ def _ask_there(module: Any) -> None:
 
 
 def _loaded(module: Any) -> None:
-    global _leave_alone, loaded
-    loaded = True
+    """The compiler is loaded, which Optimizer.zero_grad does. What is compiled goes through a
+    context of its own class.
+    """
+    global _leave_alone
     _leave_alone = getattr(module, "skip_code", None)
     if _leave_alone is not None:
         for code in _codes:
             _leave_alone(code)
+    context = getattr(module, "OptimizeContext", None)
+    if context is None:
+        _begins()
+        return
+    original = context.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        _begins()
+        original(self, *args, **kwargs)
+
+    context.__init__ = left_alone(__init__)
+
+
+def _begins() -> None:
+    """The program compiles something."""
+    global in_use
+    in_use = True
+    while _waiting:
+        _waiting.pop()()
+
+
+def when_used(fn: Any) -> None:
+    """Calls fn(), once, when the program begins to compile."""
+    _waiting.append(fn)
 
 
 def left_alone(fn: Any) -> Any:

@@ -22,7 +22,7 @@ used = time.thread_time_ns
 BUDGET = (
     0.0040  # share of wall time that optional readings may bring the hooks to; the promise is 0.005
 )
-GRACE_NS = 300000  # spent before the budget counts: the first steps are the interesting ones
+GRACE_NS = 150000  # spent before the budget counts: the first steps are the interesting ones
 # or so much of a step, if that is more: in 150 steps it is less than what the budget leaves of the
 # promise
 GRACE_STEPS = 0.13
@@ -30,9 +30,11 @@ GRACE_STEPS = 0.13
 # more
 CARD_NS = 4000000
 LIGHT_NS = 100000
-# what a hook that only sees that it has nothing to do is taken to cost: too little to be measured
-# each time
-GLANCE_NS = 700
+# what a step is taken to cost while hooks rest, too little to be measured each time: where they are
+# out of the way (see torch_rest), and where each of them sees that it has nothing to do
+GLANCE_NS, GLANCES_NS = 1200, 3600
+# what a hook that only notes the time takes beside what it measures
+NOTE_NS = 700
 MAX_FAULTS = 20  # after so many exceptions of ours the hooks go silent
 
 spent_ns = 0

@@ -46,7 +46,7 @@ def begins(module):
 
 def _compiles():
     """Says whether anything was compiled: a hook on calls would have it compiled anew."""
-    if not compiled.loaded:
+    if not compiled.in_use:
         return False
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     return counters is None or bool(counters.get("frames"))

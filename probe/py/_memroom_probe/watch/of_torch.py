@@ -20,6 +20,7 @@ from . import (
     torch_account,
     torch_compiled,
     torch_oom,
+    torch_rest,
     torch_stacks,
     workers,
 )
@@ -48,6 +49,7 @@ def install(torch):
     for part in (
         _hook_optimizers,
         _hook_backward,
+        torch_rest.install,
         _hook_save,
         _hook_eval,
         evaluation.install,
@@ -123,14 +125,14 @@ def _before_step(optimizer, args=None, kwargs=None):
         entered = now()
         steps.phase = "optimizer"
         _step_began = now()
-        guard.spent_ns += _step_began - entered + 2 * guard.GLANCE_NS
+        guard.spent_ns += _step_began - entered + 2 * guard.NOTE_NS
 
 
 @compiled.left_alone
 def _after_step(optimizer, args=None, kwargs=None):
     if compiled.compiling():
         return
-    if compiled.loaded:
+    if compiled.in_use:
         torch_compiled.stepped_as_usual(optimizer)
     if not steps.resting:
         _step_ends(optimizer)
@@ -142,6 +144,18 @@ def _after_step(optimizer, args=None, kwargs=None):
 def _rests(optimizer):
     if _leader.ends_step(optimizer):
         steps.rest()
+
+
+@compiled.left_alone
+def _glance(optimizer, args=None, kwargs=None):
+    """After a step while hooks rest: all that is left of them (see torch_rest)."""
+    if _leader.leads() is optimizer:
+        _leader.silence = 0
+    elif not _leader.ends_step(optimizer):
+        return
+    steps.rest()
+    if steps.resting <= 0:
+        torch_rest.back()
 
 
 @guard.hook("optimizer ends", heavy=True)
@@ -158,13 +172,19 @@ def _step_ends(optimizer):
     elif _looked != steps.flushes:
         _devices = _devices_of(optimizer)
     steps.close(reading, _devices)
+    if steps.resting:
+        torch_rest.aside()
 
 
 def _hook_optimizers(torch):
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its attribute
     if hasattr(module, "register_optimizer_step_post_hook"):  # since 2.0
-        module.register_optimizer_step_pre_hook(_before_step)
-        module.register_optimizer_step_post_hook(_after_step)
+        before = module.register_optimizer_step_pre_hook(_before_step)
+        after = module.register_optimizer_step_post_hook(_after_step)
+        hooks = getattr(module, "_global_optimizer_pre_hooks", {})
+        torch_rest.place(hooks, before.id, _before_step, torch_rest.nothing)
+        hooks = getattr(module, "_global_optimizer_post_hooks", {})
+        torch_rest.place(hooks, after.id, _after_step, _glance)
         return
     init = module.Optimizer.__init__
 
@@ -208,7 +228,7 @@ def _hook_backward(torch):
     def backward(*args, **kwargs):
         if compiled.compiling():
             return original(*args, **kwargs)
-        if compiled.loaded:
+        if compiled.in_use:
             _compiled_steps()
         if steps.resting and steps.phase != "eval":
             return original(*args, **kwargs)
@@ -222,6 +242,7 @@ def _hook_backward(torch):
                 steps.phase = "forward"
 
     torch.autograd.backward = backward
+    torch_rest.place(vars(torch.autograd), "backward", backward, original)
 
 
 @guard.hook("compiled steps")
@@ -331,6 +352,7 @@ def _eval_begins(module):
     ):  # frozen parts are kept in eval mode all along
         steps.mark("eval", True, *first_reading()[1:3])
         steps.phase = "eval"
+        torch_rest.back()  # the next backward pass ends the phase
         evaluation.begins(module)
         _eval_due = began + _EVAL_EVERY_NS
 

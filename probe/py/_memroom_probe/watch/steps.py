@@ -72,6 +72,7 @@ _awake = (
     0  # step before which hooks do not rest for long: the monitor looks closely at this process
 )
 resting = 0  # steps for which hooks only count
+glance_ns = guard.GLANCES_NS  # what each of those is taken to cost
 _cost = 50000  # what one reading usually takes, nanoseconds
 _usual = 0  # and a step; long ones, with an evaluation in them, hardly lift it
 _spent = 0  # by all hooks until the last reading
@@ -175,8 +176,9 @@ def close(read, devices):
     # at once and rises slowly.
     if step > 2:
         _cost = max(min(guard.spent_ns - _spent, 5 * _cost // 4 + 2000), 10000)
-    _spent = guard.spent_ns
     resting = max(0, min(_gap(took), _wake - step) - 1)
+    guard.spent_ns += resting * glance_ns
+    _spent = guard.spent_ns
 
 
 def _suspicious():
@@ -212,16 +214,18 @@ def _gap(took):
 
 
 def rest():
-    """A step while hooks rest: it is counted, and the next one begins with clean times."""
-    global step, resting, ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread
+    """A step while hooks rest: it is counted. What that costs was charged when the rest began."""
+    global step, resting
     step += 1
-    _unread += 1
     resting -= 1
-    guard.spent_ns += (
-        3 * guard.GLANCE_NS
-    )  # of this hook, the one before the optimizer and the one around backward
     if resting <= 0:
-        ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = now(), 0, 0, 0, 0, 0
+        _rested()
+
+
+def _rested():
+    """The next step begins with clean times."""
+    global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread
+    ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = now(), 0, 0, 0, 0, 0
 
 
 def _take(ended, read, devices):
@@ -345,7 +349,8 @@ def _end():
     """Tells the last step, even if it could not be afforded."""
     global _unread
     if step != _told and _last is not None:
-        _unread = max(_unread, 1)  # a rest that has just ended starts the times anew
+        # a rest does not count them, and one that has just ended starts the times anew
+        _unread = step - _told if resting else max(_unread, 1)
         _take(now(), *_last)
     flush()
 
@@ -423,17 +428,17 @@ class Leader:
     """
 
     def __init__(self):
-        self._leader = lambda: None  # a weak reference: an optimizer is not kept alive by us
+        self.leads = lambda: None  # a weak reference: an optimizer is not kept alive by us
+        self.silence = 0  # steps of others since it stepped
         self._others = set()
-        self._silence = 0
 
     def ends_step(self, optimizer):
-        if self._leader() is optimizer:
-            self._silence = 0
+        if self.leads() is optimizer:
+            self.silence = 0
             return True
         self._others.add(id(optimizer))
-        self._silence += 1
-        if self._leader() is not None and self._silence <= 3 * len(self._others):
+        self.silence += 1
+        if self.leads() is not None and self.silence <= 3 * len(self._others):
             return False
-        self._leader, self._silence, self._others = weakref.ref(optimizer), 0, set()
+        self.leads, self.silence, self._others = weakref.ref(optimizer), 0, set()
         return True
