@@ -15,13 +15,15 @@ const (
 // Finding is something memroom learnt about the user's job.
 type Finding struct {
 	// leak, fragmentation, thrash, spike, host_pressure, neighbour, forecast, ...
-	Kind       string   `json:"kind"`
-	Detail     string   `json:"detail,omitempty"` // the situation, as `explain` names it: eval_batch, ...
-	Severity   Severity `json:"severity"`
-	Title      string   `json:"title"` // one sentence, with the numbers
-	Evidence   []string `json:"evidence,omitempty"`
-	Frames     []Frame  `json:"frames,omitempty"` // the user's lines of code, innermost first
-	Step       int64    `json:"step,omitempty"`   // when it was noticed
+	Kind     string   `json:"kind"`
+	Detail   string   `json:"detail,omitempty"` // the situation, as `explain` names it: eval_batch, ...
+	Severity Severity `json:"severity"`
+	Title    string   `json:"title"` // one sentence, with the numbers
+	Evidence []string `json:"evidence,omitempty"`
+	Frames   []Frame  `json:"frames,omitempty"` // the user's lines of code, innermost first
+	Step     int64    `json:"step,omitempty"`   // when it was noticed
+	// when it was first said, milliseconds since the run began; 0 unknown
+	FirstMS    int64    `json:"first_ms,omitempty"`
 	Bytes      Bytes    `json:"bytes,omitempty"`  // how much memory it is about
 	Memory     string   `json:"memory,omitempty"` // of a leak: which memory, "GPU 0 memory"
 	Confidence float64  `json:"confidence"`       // 0 to 1

@@ -72,6 +72,12 @@ func (r *record) check(err error) {
 // found keeps findings and shows them to whoever watches.
 func (r *record) found(findings []event.Finding) {
 	for _, f := range findings {
+		f.FirstMS = r.job.now()
+		for _, earlier := range r.said.Findings {
+			if f.Restates(earlier) && earlier.FirstMS > 0 {
+				f.FirstMS = min(f.FirstMS, earlier.FirstMS)
+			}
+		}
 		r.said.Findings = append(slices.DeleteFunc(r.said.Findings, f.Restates), f)
 		r.happened(event.Happened{Kind: "finding", Finding: &f, Text: f.Title})
 		_ = writeJSON(r.job.conn, sayFinding, f)
