@@ -8,6 +8,8 @@ later.
 
 import functools
 import io
+import sys
+import types
 import weakref
 
 from .. import compiled, guard, imports, link
@@ -78,7 +80,7 @@ def saved(thing, into, moved=""):
     if _saves >= MOST_SAVES or steps.step == 0 or _torch is None:
         return
     whole, copied, card = _copied(thing)
-    built = _built(into)
+    built = _built(into) if _own_call() else 0
     if moved:
         copied += card + (whole - copied - card if moved == "all" else 0)
     if max(copied, built) < LEAST:
@@ -125,6 +127,16 @@ def _copied(thing):
         elif at[1] not in live and tuple(tensor.shape) in shapes:
             copied += size
     return whole, copied, card
+
+
+def _own_call():
+    """Says whether the program itself saved. A library that builds its files in memory, as
+    Lightning does, cannot be told not to.
+    """
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None and "_memroom_probe" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None and holders.is_users(frame.f_code.co_filename)
 
 
 def _built(into):

@@ -78,16 +78,12 @@ def _grown(before, now, level):
     """What to tell of the variables that hold more than before, what matters most first: those
     that hold most of the growth themselves, or those whose graphs keep what nobody else holds.
     """
-    more = [h.grown(before[key]) for key, h in now.items() if key in before]
-    direct = [h for h in more if max(_shares(h, level)) >= SHARE]
+    more = [(h, h.grown(before[key])) for key, h in now.items() if key in before]
+    direct = [h for _, h in more if max(_shares(h, level)) >= SHARE]
     # a variable that was not there before, such as that of another call
     direct += [h for key, h in now.items() if key not in before and max(_shares(h, level)) >= MOST]
     direct.sort(key=lambda h: -(h.card or h.host))
-    graphs = [
-        h
-        for h in more
-        if h.nodes > max(GRAPH, now[h.name, h.file].nodes * now[h.name, h.file].graphs // 10)
-    ]
+    graphs = [h for whole, h in more if h.nodes > max(GRAPH, whole.nodes * whole.graphs // 10)]
     graphs.sort(key=lambda h: (-h.nodes, h.kind == "tensor"))
     by_themselves = max([_shares(h, level)[0 if level[1] <= 0 else 1] for h in direct] or [0])
     ranked = direct + graphs if by_themselves >= MOST else graphs + direct

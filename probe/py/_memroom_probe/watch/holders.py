@@ -99,6 +99,14 @@ class _Walk:
         self.torch = sys.modules.get("torch")
         self.tensor = getattr(self.torch, "Tensor", None)
         self.array = getattr(sys.modules.get("numpy"), "ndarray", None)
+        self.eager = getattr(
+            sys.modules.get("tensorflow.python.framework.ops"), "EagerTensor", None
+        )
+        self.variable = getattr(
+            sys.modules.get("tensorflow.python.ops.resource_variable_ops"),
+            "BaseResourceVariable",
+            None,
+        )
         self.module = getattr(getattr(self.torch, "nn", None), "Module", None)
         self.models = tuple(
             c
@@ -161,8 +169,7 @@ class _Walk:
             return
         if self.leaf(thing):
             if self.wanted is None:
-                add = self.add_tensor if hasattr(kind, "grad_fn") else self.add_array
-                add(thing, owner, named)
+                self.adder(kind)(thing, owner, named)
         elif kind in (str, bytes, bytearray):
             owner.host += sys.getsizeof(thing) if len(thing) > LARGE_TEXT else 64
         elif issubclass(kind, dict):
@@ -219,6 +226,22 @@ class _Walk:
         if whole.dtype.hasobject:
             self.elements(gc.get_referents(whole), owner)
 
+    def add_eager(self, tensor, owner, named):
+        """A tensor or a variable of TensorFlow."""
+        size = int(tensor.shape.num_elements() or 0) * tensor.dtype.size
+        if "CPU" in tensor.device:
+            owner.host += size
+        else:
+            owner.card += size
+        owner.count += 1
+        if named and not owner.kind:
+            owner.kind = "tensor"
+
+    def adder(self, kind):
+        if hasattr(kind, "grad_fn"):
+            return self.add_tensor
+        return self.add_array if issubclass(kind, self.array or ()) else self.add_eager
+
     def into_dict(self, thing, owner, named):
         size = dict.__len__(thing)
         if named and not owner.kind:
@@ -249,8 +272,9 @@ class _Walk:
 
     def leaf(self, thing):
         kind = type(thing)
-        return (self.tensor is not None and issubclass(kind, self.tensor)) or (
-            self.array is not None and issubclass(kind, self.array)
+        return any(
+            leaf is not None and issubclass(kind, leaf)
+            for leaf in (self.tensor, self.array, self.eager, self.variable)
         )
 
     def elements(self, inside, owner):
@@ -338,9 +362,11 @@ class _Walk:
 
     def attribute(self, owner, name, value, kind):
         if type(value) not in _ATOMS:
-            child = self.child(owner, "%s.%s" % (owner.name, name))
-            if not is_users(child.file) and is_users(_file_of(kind.__module__)):
-                child.file, child.line, child.code = _file_of(kind.__module__), 0, None
+            file = _file_of(kind.__module__)
+            if not is_users(owner.file) and is_users(file):  # the program knows it by its class
+                child = self.holder("%s.%s" % (kind.__name__, name), (file, 0, None))
+            else:
+                child = self.child(owner, "%s.%s" % (owner.name, name))
             self.waiting.append((value, child, True))
 
     def child(self, owner, name):
