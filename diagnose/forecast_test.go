@@ -54,3 +54,21 @@ func TestSoftLimitIsAWall(t *testing.T) {
 		}
 	}
 }
+
+// TestTimeBetweenSteps: where a program does other things between its steps, a forecast reckons
+// with the time that passes, not with what the steps take.
+func TestTimeBetweenSteps(t *testing.T) {
+	p := &process{stepTime: 10}
+	row := event.Step{Step: 12, End: p.first.End.Add(1000)}
+	if got := p.pace(row); got != 10 {
+		t.Errorf("nothing is known: %d", got)
+	}
+	p.first = event.Step{Step: 2, End: row.End.Add(-500)}
+	if got := p.pace(row); got != 50 {
+		t.Errorf("50 from step to step: %d", got)
+	}
+	p.stepTime = 80
+	if got := p.pace(row); got != 80 {
+		t.Errorf("steps of 80: %d", got)
+	}
+}

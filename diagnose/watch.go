@@ -43,6 +43,7 @@ type process struct {
 	last      event.Step
 	most      hostMost
 	stepTime  time.Duration   // typical, of the last steps
+	first     event.Step      // the second one seen: the first begins with imports
 	recent    []time.Duration // of the last steps
 	leak      *Trend          // as it was said
 	byHeap    bool            // host memory is judged by the heap
@@ -172,6 +173,9 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 		working = float64(row.AtBackward) - floor
 	}
 	p.took(row.Duration)
+	if p.first.Step == 0 && p.last.Step > 0 {
+		p.first = row
+	}
 	p.most.step(row)
 	p.series.Add(row.Step, floor, reserved, working, w.limits)
 	p.collect.saw(floor)
@@ -475,6 +479,16 @@ func (p *process) took(d time.Duration) {
 	p.stepTime = sorted[len(sorted)/2]
 }
 
+// pace is the time from one step to the next: a step's own, or, where the program does other things
+// in between (evaluation, the next model of a search), what it was on average.
+func (p *process) pace(row event.Step) time.Duration {
+	if p.first.Step == 0 || row.Step <= p.first.Step || p.first.End.IsZero() {
+		return p.stepTime
+	}
+	mean := row.End.Sub(p.first.End) / time.Duration(row.Step-p.first.Step)
+	return max(p.stepTime, mean)
+}
+
 // forecast says when the floor will reach its limit: the first time, and again when the end has
 // come much nearer than was said, or is near.
 func (w *Watch) forecast(p *process, row event.Step, limit float64) []event.Finding {
@@ -484,7 +498,7 @@ func (w *Watch) forecast(p *process, row event.Step, limit float64) []event.Find
 		delete(w.forecasts, name)
 		return nil
 	}
-	after := func(step int64) time.Duration { return time.Duration(step-row.Step) * p.stepTime }
+	after := func(step int64) time.Duration { return time.Duration(step-row.Step) * p.pace(row) }
 	now := Prediction{What: name, Step: f.Step, LowStep: f.Low, HighStep: f.High, In: after(f.Step),
 		Low: after(f.Low), High: after(f.High)}
 	w.forecasts[name] = now
