@@ -5,6 +5,7 @@ import (
 	"math"
 	"path"
 	"regexp"
+	"strings"
 
 	"memroom/event"
 )
@@ -13,7 +14,8 @@ import (
 type Evaluated struct {
 	Grad   bool        // new results have a graph: gradients are on
 	Kept   event.Bytes // of each batch, by Holder
-	Holder string      // variable and function, such as "logits in /home/me/eval.py:12"
+	Held   event.Bytes // by Holder in all, 0 unknown
+	Holder string      // variable and line, such as "logits in /home/me/eval.py:12"
 }
 
 // evalWatch judges evaluation as a phase of its own, by the readings of the meters: memory that
@@ -23,10 +25,11 @@ type evalWatch struct {
 	known   map[int]Evaluated // what their probes saw
 	said    map[string]bool   // memory that was judged
 	rising  map[string][]event.Bytes
-	trained map[string]event.Bytes // highest reading outside of evaluation
-	reads   int                    // readings outside, since the first step
-	ended   event.Bytes            // host peak of an evaluation that has just ended
-	crowd   int                    // processes of the run at the last reading
+	trained map[string]event.Bytes   // highest reading outside of evaluation
+	reads   int                      // readings outside, since the first step
+	ended   event.Bytes              // host peak of an evaluation that has just ended
+	carried map[string][]event.Bytes // variable -> what it held at the same batch of each evaluation
+	crowd   int                      // processes of the run at the last reading
 }
 
 const (
@@ -63,7 +66,7 @@ func (w *Watch) Phase(pid int, phase string, begin bool) {
 }
 
 // Evaluation takes what a probe saw of an evaluation.
-func (w *Watch) Evaluation(pid int, seen Evaluated) {
+func (w *Watch) Evaluation(pid int, seen Evaluated) []event.Finding {
 	e := &w.eval
 	if e.known == nil {
 		e.known = map[int]Evaluated{}
@@ -74,6 +77,51 @@ func (w *Watch) Evaluation(pid int, seen Evaluated) {
 			p.spike.seen = seen
 		}
 	}
+	return w.carriedOver(pid, seen)
+}
+
+// carriedLeast is the number of evaluations in which a variable holds more than in the one before.
+const carriedLeast = 3
+
+// carriedOver sees outputs of evaluations that are over: a variable that is emptied in between
+// holds the same at the same batch of each.
+func (w *Watch) carriedOver(pid int, seen Evaluated) []event.Finding {
+	if seen.Kept < evalKept || seen.Held == 0 {
+		return nil
+	}
+	e := &w.eval
+	if e.carried == nil {
+		e.carried = map[string][]event.Bytes{}
+	}
+	key := fmt.Sprint(pid, " ", seen.Holder)
+	held := append(e.carried[key], seen.Held)
+	e.carried[key] = held
+	if n := len(held); n > 1 && held[n-1] < held[n-2]+seen.Kept {
+		e.carried[key] = held[n-1:] // emptied: it begins anew
+		return nil
+	}
+	more := seen.Held - held[0]
+	if len(held) < carriedLeast || more < w.worth() || e.said["carried "+key] {
+		return nil
+	}
+	if e.said == nil {
+		e.said = map[string]bool{}
+	}
+	e.said["carried "+key] = true
+	for at, p := range w.processes {
+		if at.pid == pid {
+			p.said, _, _ = strings.Cut(seen.Holder, " in ")
+		}
+	}
+	return append(w.explained(pid, "outputs that evaluations keep"), event.Finding{
+		Kind: "evaluation", Detail: "eval_outputs", Severity: event.SeverityWarning,
+		Bytes: seen.Held, Confidence: 0.9,
+		Title: fmt.Sprintf("outputs of earlier evaluations are kept: %s holds %s, %s more at each "+
+			"evaluation; empty it when one ends", shortHolder(seen.Holder), seen.Held,
+			more/event.Bytes(len(held)-1)),
+		Evidence: append([]string{fmt.Sprintf("seen at the same batch of %d evaluations", len(held))},
+			seen.evidence()...),
+		Remedies: append([]string{"keep_less"}, seen.remedies()...)})
 }
 
 func (e *evalWatch) begin(pid int) {
@@ -276,5 +324,5 @@ func shortHolder(holder string) string {
 	if m == nil {
 		return holder
 	}
-	return fmt.Sprintf("`%s` (function at %s:%s)", m[1], path.Base(m[2]), m[3])
+	return fmt.Sprintf("`%s` (%s:%s)", m[1], path.Base(m[2]), m[3])
 }

@@ -31,7 +31,7 @@ func TestEvaluationPhase(t *testing.T) {
 		says     string // in the title; empty: nothing is found
 		remedies []string
 	}{
-		"outputs are kept":    {keeps, rising, false, false, "`logits` (function at eval.py:12)", outputs},
+		"outputs are kept":    {keeps, rising, false, false, "`logits` (eval.py:12)", outputs},
 		"with their graph":    {graph, rising, false, false, "kept in `self.out`", all},
 		"classes are kept":    {classes, rising, false, true, "", nil},
 		"pages rise, unknown": {Evaluated{}, rising, false, true, "", nil},

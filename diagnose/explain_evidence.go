@@ -117,6 +117,7 @@ var claims = map[string]claim{
 	"pool_workers":   {"a pool that lost a worker", nil},
 	"spawn_copy":     {"frames of spawning", nil},
 	"fork":           {"frames of forking", nil},
+	"retraced":       {"a run that counted the traces of a function", nil},
 	"worker_cache":   {"a run that saw the dataset in a worker grow", nil},
 	"ranks_read":     {"a run whose ranks read the same file", nil},
 	"map_writer":     {"frames or words of map (datasets)", nil},

@@ -184,6 +184,8 @@ var situations = map[string]situation{
 		[]remedy.ID{remedy.WorkerCache, remedy.DataLoaderWorkers, remedy.RaiseLimit}, true},
 	"ranks_read": {"every rank reads the whole file into host memory",
 		[]remedy.ID{remedy.MapFile, remedy.StreamData, remedy.RaiseLimit}, true},
+	"retraced": {"a tf.function is traced anew at nearly every call, and each trace stays",
+		[]remedy.ID{remedy.SteadyTraces, remedy.FreshProcess, remedy.RaiseLimit}, true},
 	"pool_workers": {"the worker processes together need more host memory than there is",
 		[]remedy.ID{remedy.FewerProcesses, remedy.MapProcesses, remedy.DataLoaderWorkers,
 			remedy.StreamData, remedy.RaiseLimit}, true},

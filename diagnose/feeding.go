@@ -25,11 +25,15 @@ func (w *Watch) Feeding(pid int, f event.Feed) []event.Finding {
 		feeds.feeds, feeds.said = map[string]event.Feed{}, map[string]bool{}
 	}
 	key := fmt.Sprint(f.Source, f.File, f.Line)
+	var found []event.Finding
+	if f.Measured && f.Count == 0 { // until it is full it grows like a leak
+		found = w.explained(pid, "a cache of tf.data that fills")
+	}
 	if f.Total < feeds.feeds[key].Total {
-		return nil
+		return found
 	}
 	feeds.feeds[key] = f
-	return w.fed(key)
+	return append(found, w.fed(key)...)
 }
 
 // fed judges one place against the walls that are known.
@@ -49,11 +53,18 @@ func (w *Watch) fed(key string) []event.Finding {
 	}
 	finding := event.Finding{Kind: "feeding", Severity: event.SeverityWarning, Bytes: f.Total,
 		Confidence: 0.85,
-		Title: fmt.Sprintf("feeding the model may take %s of %s: %s; use %s", f.Total, wall,
+		Title: fmt.Sprintf("feeding the model %s %s of %s: %s; use %s", takes(f), f.Total, wall,
 			f.Sum(), f.Change()),
 	}
 	finding.Detail, finding.Remedies = feedCures(f, ofShm)
 	return []event.Finding{finding}
+}
+
+func takes(f event.Feed) string {
+	if f.Measured {
+		return "takes"
+	}
+	return "may take"
 }
 
 // feedCures gives the situation and what helps in it.

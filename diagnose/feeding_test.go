@@ -47,3 +47,35 @@ func TestFeedingMattersByItsShare(t *testing.T) {
 		}
 	}
 }
+
+// TestBuffersThatFill: what a buffer of elements of unknown size takes is measured while it fills;
+// a leak that was said of a cache's growth is taken back.
+func TestBuffersThatFill(t *testing.T) {
+	cache := event.Feed{Source: "tf.data cache", Total: 300 * event.MiB, Measured: true, Batches: 40,
+		File: "/a/t.py", Line: 3}
+	shuffle, small := cache, cache
+	shuffle.Source, shuffle.Count, shuffle.Each = "tf.data shuffle", 300, event.MiB
+	small.Total = event.MiB
+	for says, feed := range map[string]event.Feed{
+		"takes 300MiB of 1GiB of host memory: tf.data cache: memory rose by 300MiB in 40 batches": cache,
+		"tf.data shuffle: 300 x about 1MiB, as measured when it filled (t.py:3)":                  shuffle,
+		"": small,
+	} {
+		w := NewWatch(DefaultThresholds(), event.GiB)
+		w.processes[place{1, event.HostDevice}] = &process{leak: &Trend{Slope: 1e6, Onset: 5}}
+		found := w.Feeding(1, feed)
+		back := 1
+		if feed.Count > 0 {
+			back = 0
+		}
+		if len(found) != back+len(says[:min(1, len(says))]) {
+			t.Fatalf("%q: %+v", says, found)
+		}
+		if says != "" && !strings.Contains(found[back].Title, says) {
+			t.Errorf("%q: %s", says, found[back].Title)
+		}
+		if back == 1 && (found[0].Kind != "leak" || found[0].Severity != event.SeverityInfo) {
+			t.Errorf("the leak is not taken back: %+v", found)
+		}
+	}
+}

@@ -71,12 +71,12 @@ func (w *Watch) Models(pid int, m Models) []event.Finding {
 	}
 	f.Evidence = append(f.Evidence, fmt.Sprintf("they are built at %s:%d", path.Base(m.File),
 		m.Line))
-	return append(w.explained(pid), f)
+	return append(w.explained(pid, "models built in a loop"), f)
 }
 
-// explained takes back leaks of a process that are its models: what each of them takes looks like
-// growth at every step.
-func (w *Watch) explained(pid int) []event.Finding {
+// explained takes back leaks of a process that are something else, such as its models: what each
+// of them takes looks like growth at every step.
+func (w *Watch) explained(pid int, what string) []event.Finding {
 	var found []event.Finding
 	for at, p := range w.processes {
 		if at.pid != pid {
@@ -88,16 +88,16 @@ func (w *Watch) explained(pid int) []event.Finding {
 		}
 		f := p.leakFinding(*p.leak, at.device)
 		f.Severity, f.Remedies, f.Confidence, f.Evidence = event.SeverityInfo, nil, 0.5, nil
-		f.Title = fmt.Sprintf("the growth of %s since step %d is that of models built in a loop",
-			p.name(at.device), p.leak.Onset)
+		f.Title = fmt.Sprintf("the growth of %s since step %d is that of %s", p.name(at.device),
+			p.leak.Onset, what)
 		found = append(found, f)
 	}
 	return found
 }
 
-// maybeModels says that nothing else is known to hold what grows.
+// maybeModels says that nothing else is known to hold what grows, or what was named already.
 func (p *process) maybeModels() bool {
-	return len(p.holders) == 0 || p.holders[0].Models > 0
+	return len(p.holders) == 0 || p.holders[0].Models > 0 || p.holders[0].Name == p.said
 }
 
 // worth is the memory from which something outside of steps matters.

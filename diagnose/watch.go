@@ -21,6 +21,8 @@ type Watch struct {
 	host      hostWatch
 	eval      evalWatch
 	models    map[string]bool // classes that were said
+	caches    map[int]*cacheWatch
+	traced    map[string]bool // functions that were said
 	feeding   feedWatch
 	trial     trialWatch
 	loaded    map[int]event.Bytes            // the largest checkpoint that each process has loaded
@@ -54,8 +56,9 @@ type process struct {
 	frames    []event.Frame
 	holders   []Holder // what holds what grew, what matters most first
 	told      Prediction
-	takenBack int  // leaks that turned out to be none
-	models    bool // models built in a loop were named
+	takenBack int    // leaks that turned out to be none
+	said      string // the variable that was named for it
+	models    bool   // models built in a loop, or something else that grows like a leak, were named
 }
 
 // Ask is something a probe should do so that a judgement can be made or made better.
@@ -133,6 +136,7 @@ func (p *process) sameHost(row event.Step) bool {
 // Gone forgets a process that has ended.
 func (w *Watch) Gone(pid int) {
 	w.eval.end(pid)
+	delete(w.caches, pid)
 	delete(w.eval.known, pid)
 	for at := range w.processes {
 		if at.pid == pid {

@@ -16,8 +16,11 @@ type Feed struct {
 	Pinned     bool   `json:"pinned,omitempty"`   // batches are copied to pinned memory
 	Persistent bool   `json:"persistent,omitempty"`
 	Total      Bytes  `json:"total"` // that may wait at once
-	File       string `json:"file"`
-	Line       int    `json:"line"`
+	// what memory grew by while the buffer filled; elements of a size that nobody knows before
+	Measured bool   `json:"measured,omitempty"`
+	Batches  int64  `json:"batches,omitempty"` // that had passed then
+	File     string `json:"file"`
+	Line     int    `json:"line"`
 }
 
 // Shm is what of it goes through /dev/shm: workers of a DataLoader pass their batches there.
@@ -36,6 +39,11 @@ func (f Feed) Sum() string {
 	}
 	text := fmt.Sprintf("%s: %d x %s", f.Source, f.Count, each)
 	switch {
+	case f.Measured && f.Count == 0:
+		text = fmt.Sprintf("%s: memory rose by %s in %s while it fills", f.Source, f.Total,
+			Count(f.Batches, "batch"))
+	case f.Measured:
+		text = fmt.Sprintf("%s: %d x about %s, as measured when it filled", f.Source, f.Count, each)
 	case f.Source == "DataLoader" && f.Workers == 0:
 		text = "DataLoader: one batch of " + each
 	case f.Source == "DataLoader":

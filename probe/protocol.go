@@ -58,7 +58,8 @@ type Evaluation struct {
 	Grad   bool        `json:"grad"`   // results have a graph: gradients are on
 	Kept   event.Bytes `json:"kept"`   // by Holder, of each batch; 0: nothing is known to be kept
 	Count  int64       `json:"count"`  // tensors in Holder
-	Holder string      `json:"holder"` // variable and function, such as "logits in eval.py:12"
+	Held   event.Bytes `json:"held"`   // by Holder, in all
+	Holder string      `json:"holder"` // variable and line, such as "logits in eval.py:12"
 }
 
 // Account is what the process's device memory is made of, as far as the probe can tell.
@@ -221,6 +222,39 @@ type Worker struct {
 	Held    event.Bytes `json:"held"`    // in this worker
 }
 
+// Caches says what generation keeps: caches of keys and values that are alive.
+type Caches struct {
+	Count     int64       `json:"count"`
+	Bytes     event.Bytes `json:"bytes"`     // of all
+	Card      event.Bytes `json:"card"`      // of it on cards
+	Largest   event.Bytes `json:"largest"`   // of one
+	Sequences int64       `json:"sequences"` // in that one, 0 unknown
+	Tokens    int64       `json:"tokens"`    // of each sequence
+	Anonymous event.Bytes `json:"anonymous"` // held by the process then
+	File      string      `json:"file"`      // where the model is called
+	Line      int         `json:"line"`
+
+	// The variable that holds most of those that nobody works with; empty: none was found.
+	Holder     string `json:"holder"`
+	HolderKind string `json:"holder_kind"`
+	HolderFile string `json:"holder_file"`
+	HolderLine int    `json:"holder_line"`
+}
+
+// Retraced says that a function of TensorFlow is traced at most of its calls.
+type Retraced struct {
+	Function string      `json:"function"`
+	Traces   int64       `json:"traces"`
+	Grown    event.Bytes `json:"grown"`    // the process's heap since the second trace
+	Argument string      `json:"argument"` // that changes from trace to trace; empty: not known
+	Change   string      `json:"change"`   // of it: value, shape, kind
+	Type     string      `json:"type"`     // of it: float, list, tensor, ...
+	File     string      `json:"file"`     // where it is defined
+	Line     int         `json:"line"`
+	CallFile string      `json:"called_file"`
+	CallLine int         `json:"called_line"`
+}
+
 // Said is a sentence of a part inside the process: a remedy applied or declined.
 type Said struct {
 	Kind string `json:"kind"` // applied, declined, note
@@ -286,6 +320,8 @@ func (*Feeding) kind() string    { return "feeding" }
 func (*Checkpoint) kind() string { return "checkpoint" }
 func (*Saved) kind() string      { return "saved" }
 func (*Worker) kind() string     { return "worker" }
+func (*Caches) kind() string     { return "caches" }
+func (*Retraced) kind() string   { return "retraced" }
 func (*Said) kind() string       { return "said" }
 func (*Report) kind() string     { return "report" }
 func (*Done) kind() string       { return "done" }
@@ -312,7 +348,7 @@ func blank(kind string) Message {
 	for _, m := range []Message{&Hello{}, &Framework{}, &Steps{}, &Phase{}, &Evaluation{},
 		&Account{}, &OOM{},
 		&Died{}, &Exit{}, &Stacks{},
-		&Heap{}, &Models{}, &Feeding{}, &Checkpoint{}, &Saved{}, &Worker{},
+		&Heap{}, &Models{}, &Feeding{}, &Checkpoint{}, &Saved{}, &Worker{}, &Caches{}, &Retraced{},
 		&Said{}, &Report{}, &Done{}, &Fault{}} {
 		if m.kind() == kind {
 			return m

@@ -148,6 +148,7 @@ var conditions = map[ID]condition{
 	ShmSize: {work: everyWork},
 	MapFile: {work: []Work{Training, Evaluating, Preparing, Loading, Undecided},
 		all: []Fact{Ranks}},
+	SteadyTraces: {work: []Work{Training, Evaluating, Undecided}},
 	WorkerCache: {work: []Work{Training, Evaluating, Preparing, Undecided},
 		all: []Fact{Loader}},
 	ShareData: {work: []Work{Training, Evaluating, Preparing}, all: []Fact{Loader}},

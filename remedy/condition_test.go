@@ -118,9 +118,8 @@ var generalWords = regexp.MustCompile(`training=False|max-batch-prefill-tokens|m
 // words take for granted: a neighbour on the card, an adapter, a metric, a study.
 var situational = map[ID]bool{FreeNeighbour: true, MergeOnHost: true, MetricReset: true,
 	NotebookState: true, FreshProcess: true, ReleaseModels: true, AutocastCache: true,
-	CUDAGraphSizes: true, LoadToHost: true, SaveAsItIs: true, WorkerCache: true, MapFile: true,
-	SaveParts:    true,
-	ServingShare: true, StreamData: true}
+	CUDAGraphSizes: true, LoadToHost: true, SaveAsItIs: true, WorkerCache: true,
+	SteadyTraces: true, MapFile: true, SaveParts: true, ServingShare: true, StreamData: true}
 
 // TestNoWordOutOfPlace crosses contexts with remedies: whatever is printed there says nothing about
 // another work, device or framework.

@@ -90,6 +90,7 @@ const (
 	ShuffleBuffer   ID = "shuffle_buffer"   // tf.data's buffer of whole elements
 	MapFile         ID = "map_file"         // a file that every rank reads
 	WorkerCache     ID = "worker_cache"     // what datasets keep in every worker
+	SteadyTraces    ID = "steady_traces"    // functions of TensorFlow that are traced anew
 	MapProcesses    ID = "map_processes"    // processes and buffers of datasets' map
 	SelectCard      ID = "select_card"      // each process on its own card
 	PageFile        ID = "page_file"        // Windows' limit on committed memory

@@ -82,6 +82,18 @@ func trials() []*Remedy {
 		code: map[Framework]string{TensorFlow: "del model; tf.keras.backend.clear_session(); " +
 			"gc.collect()   # before the next model is built"},
 	}, {
+		ID:    SteadyTraces,
+		Title: "let calls of a tf.function look alike: tensors for numbers, open lengths in a signature",
+		Why: "every new Python value and every new shape is traced into a graph of its own, which stays " +
+			"as long as the function",
+		Equivalence: Exact,
+		Walls:       anywhere,
+		Frameworks:  []Framework{TensorFlow},
+		code: map[Framework]string{TensorFlow: lines("step(x, tf.constant(rate))   # not step(x, rate): "+
+			"a Python number is part of the trace",
+			"@tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])   # for shapes; or "+
+				"reduce_retracing=True")},
+	}, {
 		ID:    PredictCall,
 		Title: "call the model itself in the loop, not predict",
 		Why: "predict builds a data pipeline and a function's traces at each call; it is made for one " +

@@ -91,6 +91,10 @@ func recordedAs(message probe.Message) (kind, text string) {
 		return "checkpoint", message.Holder
 	case *probe.Worker:
 		return "worker", message.Name
+	case *probe.Caches:
+		return "caches", message.Holder
+	case *probe.Retraced:
+		return "retraced", message.Function
 	case *probe.Saved:
 		return "saved", ""
 	case *probe.Feeding:

@@ -50,7 +50,8 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 	case *probe.Phase:
 		j.watch.Phase(pid, m.Phase, m.Begin)
 	case *probe.Evaluation:
-		j.watch.Evaluation(pid, diagnose.Evaluated{Grad: m.Grad, Kept: m.Kept, Holder: m.Holder})
+		return j.watch.Evaluation(pid, diagnose.Evaluated{Grad: m.Grad, Kept: m.Kept, Held: m.Held,
+			Holder: m.Holder})
 	case *probe.Stacks:
 		held := make([]diagnose.Held, len(m.Groups))
 		for i, g := range m.Groups {
@@ -71,6 +72,15 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 	case *probe.Worker:
 		return j.watch.WorkerKeeps(diagnose.Holder{Name: m.Name, Kind: m.Kind, File: m.File,
 			Line: m.Line, Host: m.Growth}, m.Workers, m.Batches, m.Held)
+	case *probe.Caches:
+		return j.watch.Caches(pid, diagnose.Caches{Count: m.Count, Bytes: m.Bytes, Card: m.Card,
+			Largest: m.Largest, Sequences: m.Sequences, Tokens: m.Tokens, Pages: m.Anonymous,
+			File: m.File, Line: m.Line, Holder: diagnose.Holder{Name: m.Holder, Kind: m.HolderKind,
+				File: m.HolderFile, Line: m.HolderLine}})
+	case *probe.Retraced:
+		return j.watch.Retraced(pid, diagnose.Retraced{Function: m.Function, Traces: m.Traces,
+			Grown: m.Grown, Argument: m.Argument, Change: m.Change, Type: m.Type, File: m.File,
+			Line: m.Line})
 	case *probe.Saved:
 		return j.watch.Saved(pid, diagnose.Saved{Bytes: m.Bytes, Copied: m.Copied, Built: m.Built,
 			Pages: m.Anonymous, Heap: m.Heap, File: m.File, Line: m.Line})

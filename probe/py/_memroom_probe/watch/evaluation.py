@@ -12,7 +12,8 @@ import weakref
 from .. import compiled, guard, link
 from . import holders, steps
 
-FIRST, SECOND = 2, 4  # batches at which the variables are looked at
+# batches at which the variables are looked at: a loader may read one ahead of the model
+FIRST, SECOND = 3, 5
 MOST = 5  # evaluations that are looked at
 MAX_FRAMES = 16
 MOST_THINGS = 10000  # in a container that is looked into
@@ -23,6 +24,7 @@ _batches = 0
 _evaluations = 0
 _before = None  # what the first look saw
 _model = None  # weak reference to the module that was switched to evaluation
+_codes: dict = {}  # file and first line of a function -> its code, of the last look
 _calls = None  # handle of torch's hook on all calls of modules, while it is needed
 
 
@@ -105,14 +107,32 @@ def _tell(before, after):
         if path in before and size > before[path][0] and count >= before[path][1]
     ]
     kept, count, path = max(grown) if grown else (0, 0, "")
+    held = after[path][0] if path else 0
     grads = any(
         graph and (path not in before or before[path][3]() is not tensor())
         for path, (_, _, graph, tensor) in after.items()
     )
     link.send(
         "evaluation",
-        {"step": steps.step, "grad": grads, "kept": kept, "count": count, "holder": path},
+        {
+            "step": steps.step,
+            "grad": grads,
+            "kept": kept,
+            "count": count,
+            "held": held,
+            "holder": _told(path),
+        },
     )
+
+
+def _told(path):
+    """A variable with the line where it grows."""
+    name, _, place = path.rpartition(" in ")
+    file, _, first = place.rpartition(":")
+    if not file:
+        return path
+    lines = holders.Holder(name, (file, int(first), _codes.get(place)))
+    return "%s in %s:%d" % (name, file, holders.line_of(lines))
 
 
 def _look():
@@ -120,17 +140,31 @@ def _look():
     all variables that hold tensors.
     """
     found, depth = {}, 0
+    _codes.clear()
     frame = sys._getframe().f_back  # the caller: this function holds nothing of the program
     while frame is not None and depth < MAX_FRAMES:
         if "_memroom_probe" not in frame.f_code.co_filename:
             depth += 1
-            where = "%s:%d" % (frame.f_code.co_filename, frame.f_code.co_firstlineno)
+            code = frame.f_code
+            where = "%s:%d" % (code.co_filename, code.co_firstlineno)
+            _codes[where] = code
             for name, value in list(frame.f_locals.items())[:MAX_NAMES]:
                 _note(found, name, where, value)
+                owner, place = name, where
+                if not holders.is_users(code.co_filename):
+                    owner, place = _of_class(value) or (name, where)
                 for key, thing in holders.attributes(value)[:MAX_NAMES]:
-                    _note(found, "%s.%s" % (name, key), where, thing)
+                    _note(found, "%s.%s" % (owner, key), place, thing)
         frame = frame.f_back
     return found
+
+
+def _of_class(value):
+    """(class, file:line) of an object of the program's own class that a library has a variable
+    for: the program knows it by its class.
+    """
+    file = holders.file_of(type(value))
+    return (type(value).__name__, file + ":0") if holders.is_users(file) else None
 
 
 def _note(found, name, where, value):

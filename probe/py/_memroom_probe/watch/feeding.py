@@ -9,13 +9,19 @@ import sys
 import types
 
 from .. import compiled, guard, link
-from . import holders
+from . import holders, host
 
 MOST_LOADERS = 16
+MEASURABLE = 32 << 20  # bytes: what else comes with the first batch is less
+NOTICEABLE = 96 << 10  # bytes of a cache: as much is called a leak
 MEASURED = 3  # batches of a loader that are measured: the largest counts
 
 waiting: dict = {}  # id of an iterator of torch's DataLoader -> [its loader's facts, batches left]
 _known: dict = {}  # (file, line, arguments) -> bytes that were told
+# "shuffle" or "cache" -> the last such buffer, where it is measured while it fills: a size is not
+# known, or it grows like a leak meanwhile
+_unsized: dict = {}
+filling: dict = {}  # meanwhile: the iterator's batches, and the heap before
 _mapping: dict = {}  # what datasets' map was called with, inherited by its forked processes
 
 
@@ -116,17 +122,55 @@ def _buffered(name, dataset, args, kwargs):
     file, line = _line()
     if _known.get((file, line, name)) != (count, size):
         _known[file, line, name] = (count, size)
-        link.send(
-            "feeding",
-            {
-                "source": "tf.data " + name,
-                "count": count,
-                "each": size,
-                "total": count * size,
-                "file": file,
-                "line": line,
-            },
-        )
+        facts = {"source": "tf.data " + name, "count": count, "file": file, "line": line}
+        link.send("feeding", dict(facts, each=size, total=count * size))
+        if count * size == 0 or name == "cache":
+            _unsized[name] = facts
+
+
+def hook_tf_iterators(module):
+    """Hooks tensorflow.python.data.ops.iterator_ops: where the size of a buffer's elements is not
+    known, what it takes is measured while it fills.
+    """
+    cls = module.OwnedIterator
+    _after(cls, "__init__", _fills)
+    original = cls.__next__
+
+    @functools.wraps(original)
+    def __next__(self):
+        element = original(self)
+        if filling:
+            filled()
+        return element
+
+    cls.__next__ = __next__
+
+
+@guard.hook("iterator begins", heavy=True)
+def _fills(iterator, args, kwargs):
+    if _unsized and (args or kwargs.get("dataset") is not None):
+        filling.update(batches=0, next=1, level=host.heap())
+
+
+@guard.hook("buffers fill", heavy=True)
+def filled():
+    """An iterator has given a batch, or a step has used one. A shuffle buffer is full before the
+    first; a cache grows until all have passed.
+    """
+    filling["batches"] += 1
+    if filling["batches"] < filling["next"]:
+        return
+    filling["next"] = 1 + filling["batches"] * 5 // 4
+    now, first = host.heap(), filling["batches"] == 1
+    buffer = _unsized.get("shuffle" if first else "cache")
+    grown = now - filling["level"]
+    if first or grown < 0:  # what was there before may go while it fills
+        filling["level"] = now
+    if buffer is None or grown < (MEASURABLE if first else NOTICEABLE):
+        return
+    count = buffer["count"] if first else 0
+    told = dict(buffer, each=grown // count if count else 0, total=grown)
+    link.send("feeding", dict(told, count=count, measured=True, batches=filling["batches"]))
 
 
 def _element(spec):

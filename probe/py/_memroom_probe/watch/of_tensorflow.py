@@ -9,7 +9,7 @@ applied in it. An exhausted allocator is recognised when its exception ends the 
 import functools
 
 from .. import guard, imports
-from . import feeding, models, steps
+from . import feeding, heap, models, retraces, steps
 
 now = guard.now
 
@@ -45,6 +45,8 @@ def install(tensorflow):
         "tensorflow.python.eager.polymorphic_function.polymorphic_function", _hook_functions
     )
     imports.when_imported("tensorflow.python.data.ops.dataset_ops", feeding.hook_tf_data)
+    imports.when_imported("tensorflow.python.data.ops.iterator_ops", feeding.hook_tf_iterators)
+    steps.command("heap", heap.tell)
     steps.begin("tensorflow", str(getattr(tensorflow, "__version__", "")))
 
 
@@ -132,6 +134,8 @@ def _batch_ends(callbacks, batch=0, *args):
     first, _last_batch = (_last_batch + 1 if batch > _last_batch else 0), batch
     for _ in range(min(batch - first, 1000)):
         steps.count()
+    if feeding.filling:
+        feeding.filled()
     _close()
 
 
@@ -183,6 +187,7 @@ def _hook_functions(module):
                 _function_ended(self)
 
     module.Function.__call__ = __call__
+    retraces.hook(module)
 
 
 @guard.hook("function ended", heavy=True)

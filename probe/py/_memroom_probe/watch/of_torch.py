@@ -14,6 +14,7 @@ from . import (
     checkpoints,
     evaluation,
     feeding,
+    generation,
     host,
     steps,
     tables,
@@ -65,6 +66,8 @@ def install(torch):
             guard.fault(part.__module__ + "." + part.__name__, error)
     imports.when_imported("torch.utils.data.dataloader", _hook_loader)
     imports.when_imported("torch.utils.data._utils.fetch", workers.hook)
+    imports.when_imported("transformers.modeling_utils", _hook_pretrained)
+    imports.when_imported("transformers.cache_utils", generation.hook)
     if (process.world() or 1) > 1:
         imports.when_imported("numpy", tables.hook_numpy)
         imports.when_imported("pandas", tables.hook_pandas)
@@ -325,7 +328,18 @@ def _hook_loader(module):
 
 
 def _hook_eval(torch):
-    original = torch.nn.Module.eval
+    _wrap_eval(torch.nn.Module)
+
+
+def _hook_pretrained(module):
+    """transformers' models have an eval of their own, which does not call torch's (since 5.0)."""
+    cls = getattr(module, "PreTrainedModel", None)
+    if cls is not None and "eval" in vars(cls):
+        _wrap_eval(cls)
+
+
+def _wrap_eval(cls):
+    original = cls.eval
 
     @compiled.left_alone
     @functools.wraps(original)
@@ -334,7 +348,7 @@ def _hook_eval(torch):
             _eval_begins(self)
         return original(self)
 
-    torch.nn.Module.eval = eval
+    cls.eval = eval
 
 
 @guard.hook("eval", heavy=True)
