@@ -50,6 +50,14 @@ fails()
 	{"freed = memroom.free()", []string{"memroom: freed 34MiB"}, false},
 	{"print(refs[0]() is None, memroom.held())", []string{"True []"}, true},
 	{"print('model' in dir(), len(refs), callable(train))", []string{"False 1 True"}, true},
+	{`def breaks():
+    shapes = [torch.ones(1024, 1024) for _ in range(8)]
+    raise ValueError("shapes differ")
+breaks()
+`, []string{"raised ValueError",
+		"memroom: the failed cell still holds 32MiB: `shapes in breaks` 32MiB"}, false},
+	{"freed = memroom.free()", []string{"memroom: freed 32MiB"}, false},
+	{"1 / 0", []string{"ZeroDivisionError"}, true},
 }
 
 // flowing joins what a kernel sent in several pieces: a print may come as more than one.

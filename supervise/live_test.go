@@ -47,6 +47,7 @@ func (c liveCase) watched(w *workshop, command ...string) []event.Finding {
 	}
 	for _, f := range summary.Findings {
 		w.Logf("%s: %s %q %q", f.Kind, f.Title, f.Evidence, f.Remedies)
+		w.Logf("SECONDS %.1f of the run: %s", float64(f.FirstMS)/1000, f.Title)
 	}
 	return slices.DeleteFunc(summary.Findings, func(f event.Finding) bool { return f.Kind != kind })
 }
