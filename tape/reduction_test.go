@@ -60,3 +60,18 @@ func requested(ops []event.Op) []int64 {
 	}
 	return slices.Clip(sizes)
 }
+
+// TestSizesOfPools: known answers of PyTorch for nn.MaxPool2d with ceil_mode.
+func TestSizesOfPools(t *testing.T) {
+	for _, c := range []struct{ n, kernel, stride, want int64 }{
+		{7, 3, 2, 3}, {8, 3, 2, 4}, {9, 3, 2, 4}, {5, 2, 2, 3}, {4, 2, 2, 2}, {3, 3, 3, 1}, {4, 3, 3, 2},
+		{3, 2, 3, 1}, {2, 3, 2, 1},
+	} {
+		g := New(Options{})
+		x := g.Fresh("x", F32, 1, 1, c.n, c.n)
+		if got := g.MaxPoolCeil(x, c.kernel, c.stride).Shape[2]; got != c.want {
+			t.Errorf("%d pixels, windows of %d every %d: %d, want %d", c.n, c.kernel, c.stride, got,
+				c.want)
+		}
+	}
+}

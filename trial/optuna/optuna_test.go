@@ -132,6 +132,10 @@ func TestSpacesInOptunasWords(t *testing.T) {
 		if _, err := describe(trial.Space{{Name: "x", Domain: trial.Domain{Kind: kind}}}); err == nil {
 			t.Errorf("%s was taken", kind)
 		}
+		if _, err := Open(Options{Python: play(t, "{}").python, Space: trial.Space{{Name: "x",
+			Domain: trial.Domain{Kind: kind}}}}, nil); err == nil {
+			t.Errorf("a study of %s was opened", kind)
+		}
 	}
 }
 

@@ -241,6 +241,16 @@ func TestJobsOfAnEarlierProcess(t *testing.T) {
 	}
 }
 
+// TestCardsAreAskedFor: as many as the trial has, one too.
+func TestCardsAreAskedFor(t *testing.T) {
+	for cards, want := range map[int]string{0: "", 1: "--gres=gpu:1", 3: "--gres=gpu:3"} {
+		args := strings.Join((&Engine{}).needs(trial.Launch{Cards: make([]int, cards)}), " ")
+		if strings.Contains(args, "--gres") != (want != "") || !strings.Contains(args, want) {
+			t.Errorf("%d cards: %s", cards, args)
+		}
+	}
+}
+
 // TestNodesThatCannotBeAsked: no answer is not a cluster without nodes.
 func TestNodesThatCannotBeAsked(t *testing.T) {
 	p, e := play(t)
