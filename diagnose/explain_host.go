@@ -25,6 +25,9 @@ var hostStages = []stage{
 		"datasets\\arrow_dataset.py"}, cause: CauseHostData, detail: "map_writer", sure: 0.7,
 		says: "in map of datasets: each process holds writer_batch_size results, and what the function " +
 			"captures"},
+	{like: regexp.MustCompile(`(?i)^_?(?:load|fill|build|make)_(?:\w+_)?cache|^_?cache_(?:images|data|dataset|all|` +
+		`items?|samples)$`), cause: CauseHostData, detail: "", sure: 0.65,
+		says: "while a data set was read into a cache in host memory, which holds all of it"},
 	{names: []string{"default_collate", "collate", "collate_fn", "fetch", "_next_data",
 		"_worker_loop"}, files: []string{"_utils/collate.py", "_utils/fetch.py",
 		"_utils/worker.py"},
@@ -115,7 +118,7 @@ func byEvalBar(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 		return lateInEval(done), true
 	}
 	return because(CauseBatch, "eval_batch", 0.6,
-		"a progress bar shows the first batches of an evaluation: it has a batch size of its own, and "+
+		"the log shows the first batches of an evaluation: it has a batch size of its own, and "+
 			"without no_grad it keeps a graph"), true
 }
 

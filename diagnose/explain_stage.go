@@ -192,6 +192,7 @@ var trainingStages = []stage{
 	{names: []string{"forward", "_call_impl", "_wrapped_call_impl", "training_step", "__call__",
 		"linear", "conv2d", "matmul", "scaled_dot_product_attention", "train_step",
 		"compute_loss", "apply_model"}, files: []string{"modeling_"},
+		like:   regexp.MustCompile(`^_?conv\w*_forward$`),
 		code:   []string{"= model(", "= net(", "self.model(", "self.net(", "model(**"},
 		unlike: passThrough, cause: CauseBatch, detail: "forward", sure: 0.6, says: "in the forward pass"},
 }

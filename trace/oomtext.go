@@ -227,6 +227,9 @@ func (l *logReader) keep(s *ending, c *Crash, p *passage, offset int64) {
 		if done := p.evalLast(); done != "" {
 			c.Signs.put(SignEvalLast, done)
 		}
+		if c.Signs[SignEvalLast] == "" && len(c.Frames) > 0 && p.evalNext() {
+			c.Signs.put(SignEvalLast, "0")
+		}
 		if number := trialNumber(text); number != "" {
 			c.Signs.put(SignTrialNo, number)
 		}

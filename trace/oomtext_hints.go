@@ -113,6 +113,8 @@ var hintWords = []entry{
 		"steadily grow", "gradually increas", "keeps rising", "keep increasing", "memory accumulates",
 		"increases every epoch", "increases each epoch", "grows every epoch", "grows with every"},
 		hint: says("leak")},
+	{words: []string{"grows during", "grows while", "growing during", "growing while",
+		"increases during", "increases while", "rises during"}, hint: saysRise},
 	{words: []string{"is increasing", "was increasing", "keep increas", "increases with",
 		"increase with",
 		"is growing", "keep growing", "grows with", "goes up with", "goes up after", "goes up every",

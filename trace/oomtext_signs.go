@@ -340,6 +340,30 @@ func (p *passage) evalLast() string {
 	return ""
 }
 
+// Lines that announce an evaluation, and those of a traceback, which stand between it and the end.
+var (
+	evalAnnounced = later(`(?i)\b(?:evaluating|validating)\b|\b(?:start\w*|begin\w*|running|run) (?:the )?` +
+		`(?:evaluation|validation|eval)\b|\*{3,} (?:eval|valid)`)
+	ofTraceback = later(`^\s+\S|Traceback \(most recent call last\)|^\s*$|During handling of`)
+)
+
+// evalNext reports whether the last line before the traceback announces an evaluation.
+func (p *passage) evalNext() bool {
+	left := 2
+	for _, line := range p.above(60) { // the nearest comes first
+		if ofTraceback.MatchString(line) {
+			continue
+		}
+		if evalAnnounced.MatchString(line) {
+			return true
+		}
+		if left--; left == 0 {
+			return false
+		}
+	}
+	return false
+}
+
 var dataRead = later(`(?i)rank[ :_=]?(\d{1,4})\b[^\n]{0,60}\b(?:load|read|open|unpickl)\w* [^\n]{0,80}?` +
 	`([\w./-]+\.(?:pkl|pickle|npy|npz|csv|tsv|parquet|feather|jsonl?|h5|hdf5|arrow|lmdb|txt|zarr))\b`)
 
