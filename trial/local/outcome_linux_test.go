@@ -200,3 +200,69 @@ func TestLastLines(t *testing.T) {
 		t.Errorf("no output: %q", got)
 	}
 }
+
+// TestWhatIsFree: what the machine has available, or what a cgroup around us leaves of its limit;
+// file pages give way, shared memory does not.
+func TestWhatIsFree(t *testing.T) {
+	proc, around := t.TempDir(), t.TempDir()
+	file := func(dir, name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := &Backend{proc: meter.NewProc(proc)}
+	if _, err := b.free(); err == nil || b.Limit() != 0 {
+		t.Errorf("a machine that cannot be read: %v, limit %s", err, b.Limit())
+	}
+	file(proc, "meminfo", "MemTotal:  16384 kB\nMemFree:  1000 kB\nMemAvailable:  8192 kB\n")
+	const mib = event.MiB
+	if got, err := b.free(); err != nil || got != 8*mib || b.Limit() != 16*mib {
+		t.Errorf("alone: %s, %v, limit %s", got, err, b.Limit())
+	}
+	b.around = &meter.Cgroup{Version: 2, Dir: around}
+	bytes := func(n event.Bytes) string { return fmt.Sprintln(int64(n)) }
+	file(around, "memory.current", bytes(5*mib))
+	file(around, "memory.stat", "file "+bytes(3*mib)+"shmem "+bytes(1*mib))
+	for limit, want := range map[string][2]event.Bytes{
+		bytes(6 * mib):   {3 * mib, 6 * mib},
+		bytes(100 * mib): {8 * mib, 16 * mib},
+		"max\n":          {8 * mib, 16 * mib},
+	} {
+		file(around, "memory.max", limit)
+		got, err := b.free()
+		if err != nil || got != want[0] || b.Limit() != want[1] {
+			t.Errorf("limit %s: %s free, %v, limit %s; want %s", strings.TrimSpace(limit), got, err,
+				b.Limit(), want)
+		}
+	}
+}
+
+// TestWhatAnAttemptHolds: memory of its own, shared memory, and a part of the files it maps.
+func TestWhatAnAttemptHolds(t *testing.T) {
+	const mib = event.MiB
+	for _, c := range []struct {
+		version            int
+		text               string
+		own, shared, files event.Bytes
+		want               event.Bytes
+	}{
+		{2, "anon %d\nshmem %d\nfile_mapped %d\n", 10 * mib, 3 * mib, 5 * mib, 15 * mib},
+		{2, "anon %d\nshmem %d\nfile_mapped %d\n", 10 * mib, 3 * mib, 1 * mib, 13 * mib},
+		{2, "anon %d\nshmem %d\nfile_mapped %d\n", 10 * mib, 0, 9000 * mib, 10*mib + mappedMost},
+		{1, "total_rss %d\ntotal_shmem %d\ntotal_mapped_file %d\n", 10 * mib, 3 * mib, 5 * mib,
+			15 * mib},
+	} {
+		g := &meter.Cgroup{Version: c.version, Dir: t.TempDir()}
+		if _, err := unreclaimable(g); err == nil {
+			t.Error("read of a cgroup that is not there")
+		}
+		text := fmt.Sprintf(c.text, int64(c.own), int64(c.shared), int64(c.files))
+		path := filepath.Join(g.Dir, "memory.stat")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := unreclaimable(g); err != nil || got != c.want {
+			t.Errorf("version %d, %q: %s, %v; want %s", c.version, text, got, err, c.want)
+		}
+	}
+}
