@@ -9,14 +9,14 @@ import json
 import os
 import re
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 if __package__ in (None, ""):  # run by path, with -I: the package's folder is not on sys.path
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     __package__ = "lint"
     import lint  # noqa: F401
 
-from . import rules, source
+from . import project, rules, source
 
 # No rule applies to a file that names none of these; most files of a large tree do not.
 TRAINS = re.compile(
@@ -25,7 +25,7 @@ TRAINS = re.compile(
 )
 
 
-def look(path: str) -> Dict[str, Any]:
+def look(path: str, around: Optional[project.Project] = None) -> Dict[str, Any]:
     answer: Dict[str, Any] = {"file": path, "findings": []}
     try:
         code = source.read(path)
@@ -35,7 +35,10 @@ def look(path: str) -> Dict[str, Any]:
             answer["note"] = code.note
         if not TRAINS.search(code.text):
             return answer
+        around = around or project.Project([])
         for finding in rules.check(tree, path):
+            if not finding.get("hint") and project.contradicted(around, path, tree, finding):
+                finding["hint"] = True
             if not code.ignored(finding):
                 answer["findings"].append(code.located(finding))
     except source.Unreadable as problem:
@@ -56,8 +59,10 @@ def look(path: str) -> Dict[str, Any]:
 
 def main() -> None:
     sys.setrecursionlimit(5000)
-    for line in sys.stdin:
-        print(json.dumps(look(json.loads(line))), flush=True)
+    paths = [json.loads(line) for line in sys.stdin]
+    around = project.Project(paths)
+    for path in paths:
+        print(json.dumps(look(path, around)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,175 @@
+"""What the other files of a project show about a finding.
+
+A rule sees one file. A list that grows there may be emptied by the trainer in another, and a
+function that evaluates with gradients may be called under no_grad only. The other files are read
+when a finding asks, never before: those that were given with this one, and those beside it.
+"""
+
+import ast
+import os
+import re
+from typing import Any, Dict, Iterator, List, Optional
+
+from . import source
+from .names import FUNCTIONS, File, key, own
+
+LARGEST = 300_000  # bytes of a file that is looked into
+MOST = 4000  # files
+
+# Rules about something that stays until somebody empties it.
+_KEEPS = frozenset(
+    "module-keeps-tensors graph-kept-in-list graph-kept-here hook-keeps-tensors "
+    "outputs-never-cleared outputs-kept-on-card hidden-state-not-detached".split()
+)
+_QUIET = re.compile(r"no_grad|inference_mode|set_grad_enabled")
+_PUTS = ("append", "extend", "add", "update", "insert", "appendleft", "setdefault")
+
+
+class Project:
+    def __init__(self, paths: List[str]) -> None:
+        self.given = [p for p in paths if p.endswith(".py")][:MOST]
+        self._texts: Dict[str, str] = {}
+        self._beside: Dict[str, List[str]] = {}
+
+    def others(self, path: str) -> Iterator[str]:
+        """The texts of the files that import this one, by its own name or its package's, and of
+        those that it imports. Scripts that only lie in the same folder are no witnesses.
+        """
+        here = os.path.abspath(path)
+        seen = {here}
+        own_text = self._text(here)
+        for p in self.given + self._neighbours(path):
+            whole = os.path.abspath(p)
+            if whole in seen:
+                continue
+            seen.add(whole)
+            text = self._text(whole)
+            if _imports(text, _stem(here)) or _imports(text, os.path.basename(_folder(here))):
+                yield text
+            elif _imports(own_text, _stem(whole)):
+                yield text
+
+    def _neighbours(self, path: str) -> List[str]:
+        folder = _folder(os.path.abspath(path))
+        if folder not in self._beside:
+            try:
+                names = sorted(os.listdir(folder))[:MOST]
+            except OSError:
+                names = []
+            self._beside[folder] = [os.path.join(folder, n) for n in names if n.endswith(".py")]
+        return self._beside[folder]
+
+    def _text(self, path: str) -> str:
+        if path not in self._texts:
+            text = ""
+            try:
+                if os.path.getsize(path) <= LARGEST:
+                    with open(path, encoding="utf-8", errors="replace") as f:
+                        text = f.read()
+            except OSError:
+                pass
+            self._texts[path] = text
+        return self._texts[path]
+
+
+def _folder(path: str) -> str:
+    return os.path.dirname(path)
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def contradicted(project: Project, path: str, tree: ast.AST, finding: Dict[str, Any]) -> bool:
+    """Does another file take away what the finding rests on?"""
+    if finding["rule"] in _KEEPS:
+        attribute = _attribute_at(tree, finding["line"])
+        return attribute is not None and _emptied(project, path, attribute)
+    if finding["rule"] == "eval-without-no-grad":
+        function = _function_at(tree, finding["line"])
+        return _gradients_off(project, path) or (
+            function is not None and _called_quietly(project, path, function)
+        )
+    return False
+
+
+def _attribute_at(tree: ast.AST, line: int) -> Optional[str]:
+    """losses of self.losses.append(x), self.losses += [x], self.losses[k] = x"""
+    for n in ast.walk(tree):
+        if getattr(n, "lineno", None) != line:
+            continue
+        holder: Any = None
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in _PUTS:
+            holder = n.func.value
+        elif isinstance(n, ast.AugAssign):
+            holder = n.target
+        elif isinstance(n, ast.Assign):
+            holder = n.targets[0]
+        while isinstance(holder, ast.Subscript):
+            holder = holder.value
+        if isinstance(holder, ast.Attribute):
+            return holder.attr
+    return None
+
+
+def _emptied(project: Project, path: str, attribute: str) -> bool:
+    name = re.escape(attribute)
+    empties = re.compile(
+        r"\w[\w\])]*\.%s(\s*=\s*(\[\s*\]|\{\s*\}|None|list\(\)|dict\(\)|torch\.)|\.clear\(\)|"
+        r"\.popleft\(|\.pop\(|\[:\]\s*=)|\bdel\s+[\w.]+\.%s\b" % (name, name)
+    )
+    return any(attribute in text and empties.search(text) for text in project.others(path))
+
+
+def _function_at(tree: ast.AST, line: int) -> Optional[Any]:
+    around = [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, FUNCTIONS) and n.lineno <= line <= (n.end_lineno or n.lineno)
+    ]
+    return max(around, key=lambda n: n.lineno) if around else None
+
+
+def _imports(text: str, stem: str) -> bool:
+    """from .stem import x, from package import stem, import package.stem as s"""
+    return stem in text and bool(
+        re.search(r"^\s*(from|import)\s.*\b%s\b" % re.escape(stem), text, re.M)
+    )
+
+
+def _gradients_off(project: Project, path: str) -> bool:
+    """torch.set_grad_enabled(False) in the script that imports this file"""
+    stem = _stem(path)
+    off = re.compile(r"^\s*torch\.(autograd\.)?set_grad_enabled\(False\)\s*$", re.M)
+    return any(
+        "set_grad_enabled" in text and off.search(text) and _imports(text, stem)
+        for text in project.others(path)
+    )
+
+
+def _called_quietly(project: Project, path: str, function: Any) -> bool:
+    """Is the function called in other files, and always under no_grad there?"""
+    stem = _stem(path)
+    name = function.name
+    called = re.compile(r"\b%s\(" % re.escape(name))
+    quiet = loud = 0
+    for text in project.others(path):
+        if not called.search(text) or "." + name + "(" not in text and not _imports(text, stem):
+            continue
+        if not _QUIET.search(text):
+            loud += 1 if _imports(text, stem) else 0
+            continue
+        try:
+            file = File(source.parse(text))
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+        for s in file.statements:
+            if isinstance(s, FUNCTIONS + (ast.ClassDef,)):
+                continue
+            for n in own(s):
+                if isinstance(n, ast.Call) and (key(n.func) or "").split(".")[-1] == name:
+                    if file.places[s].no_grad:
+                        quiet += 1
+                    elif isinstance(n.func, ast.Name) or _imports(text, stem):
+                        loud += 1
+    return quiet > 0 and loud == 0
