@@ -64,5 +64,5 @@ def accumulate(loader, optimizer, every):
             optimizer.zero_grad()
 
 
-spread = nn.DataParallel(nn.Linear(4, 4))  # expect: data-parallel-first-card
+spread = nn.DataParallel(nn.Linear(4, 4))  # hint: data-parallel-first-card
 fast = torch.compile(spread, mode="reduce-overhead")  # hint: cuda-graph-per-shape

@@ -1,4 +1,6 @@
-"""DataParallel around a model and its heads is one decision; around a loss it is the cure."""
+"""DataParallel around a model and its heads is one decision; around a loss it is the cure. Outputs
+as large as the inputs are what fills the first card.
+"""
 
 import torch
 from torch import nn
@@ -11,7 +13,7 @@ def restore_names(net, state):
     return net
 
 
-def train(body, rotation, jigsaw, loader, criterion):
+def train_segmentation(body, rotation, jigsaw, loader, criterion):
     body = nn.DataParallel(body)  # expect: data-parallel-first-card
     rotation = nn.DataParallel(rotation)
     jigsaw = nn.DataParallel(jigsaw)

@@ -72,6 +72,36 @@ _LOSSES = re.compile(r"criteri|loss", re.I)
 _RESTORES = re.compile(r"restor|load_|_load$|resume", re.I)
 
 
+# A number for each pixel, word of a vocabulary, or point of time. What a classifier gives is a few
+# numbers a sample: the first card hardly notices.
+_LARGE = re.compile(
+    r"vocab|causal_?lm|lm_?head|masked_?lm|language_?model|gpt|llama|seq2seq|translat|caption|"
+    r"segment|u_?net|deeplab|pspnet|fcn|mask_?rcnn|heat_?map|super_?res|denois|diffusion|"
+    r"pix2pix|cycle_?gan|auto_?encoder|depth|optical_?flow|inpaint|vocoder|tacotron|wavenet|"
+    r"reconstruct|upsampl|(^|_)vae|stylegan",
+    re.I,
+)
+
+
+def _large_outputs(file) -> bool:
+    """Does the file speak of a model whose outputs are as large as its inputs, or larger?"""
+    return any(
+        _LARGE.search(name)
+        for n in file.nodes
+        for name in (
+            [n.id]
+            if isinstance(n, ast.Name)
+            else [n.attr]
+            if isinstance(n, ast.Attribute)
+            else [n.name]
+            if isinstance(n, (ast.ClassDef, ast.FunctionDef, ast.alias))
+            else [n.value]
+            if isinstance(n, ast.Constant) and isinstance(n.value, str) and len(n.value) < 40
+            else []
+        )
+    )
+
+
 def data_parallel(file) -> Iterator[dict]:
     """nn.DataParallel"""
     if not _may_train(file):
@@ -100,6 +130,7 @@ def data_parallel(file) -> Iterator[dict]:
                 call,
                 "DataParallel gathers the outputs of all cards on the first one, and the loss and "
                 "its gradients are computed there",
+                hint=not _large_outputs(file),
             )
             return  # the heads that are wrapped beside it are the same decision
 

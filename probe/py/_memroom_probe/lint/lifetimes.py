@@ -423,6 +423,7 @@ class Judge:
                     _handed(path[-1].where, n.where),
                     "`%s` of every batch is kept in `%s` on the card: it grows with the dataset"
                     % (n.label or "the output", obj.label or "a list"),
+                    hint=_for_the_card(self.file, path[-1].where[-1][1], n.label, obj.label),
                 )
                 return
 
@@ -656,6 +657,7 @@ class Judge:
                 "module-keeps-tensors" if own and loop.backward else "outputs-kept-on-card",
                 s,
                 "`%s` grows by one more batch in every round and nothing cuts it" % slot.label,
+                hint=not loop.backward and _for_the_card(self.file, s, slot.label),
             )
 
     # evaluation
@@ -957,6 +959,32 @@ def _sums_batches(loop: Loop) -> bool:
 # Containers that remember which samples there were, not the samples.
 _NO_SAMPLES = re.compile(r"(^|_|\.)(ids?|keys?|hash\w*|counts?|stats?|vocab|errors?)$", re.I)
 _PIXELS = re.compile(r"mask|segm|iou|dice|pixel|depth|heatmap|voxel|unet|deeplab|contour", re.I)
+
+
+# Vectors that are gathered to be searched or compared on the card: neighbours, prototypes, memory.
+_FEATURES = re.compile(
+    r"feat|embed|emb(s|$)|latent|bank|memory|proto|centroid|codes?($|_)|repr|(^|_)[zwhk]s?($|_)|"
+    r"support|gallery|queries|keys$",
+    re.I,
+)
+_TO_HOST = ("cpu", "numpy", "tolist", "item", "save", "to_csv")
+
+
+def _for_the_card(file: Any, s: Any, *labels: Any) -> bool:
+    """Are the kept values features, a small vector a sample, that nothing here brings to the host?
+    Then they are meant to be where they are used.
+    """
+    named = [x for x in labels if x]
+    if not any(_FEATURES.search(x.split(".")[-1]) for x in named):
+        return False
+    place = file.places.get(s)
+    where = place.function if place is not None and place.function is not None else file.tree
+    return not any(
+        isinstance(n, ast.Call)
+        and (method(n) in _TO_HOST)
+        and any(key(x) in named for x in ast.walk(n) if isinstance(x, (ast.Name, ast.Attribute)))
+        for n in ast.walk(where)
+    )
 
 
 def _of_pixels(file: Any) -> bool:

@@ -201,7 +201,8 @@ def captures(file):
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
         for node in sorted(
-            (n for n in ast.walk(function) if isinstance(n, ast.Name)), key=lambda n: n.lineno
+            (n for n in ast.walk(function) if isinstance(n, ast.Name)),
+            key=lambda n: (bool(SMALL.search(n.id)), n.lineno),  # data before labels
         ):
             if isinstance(node.ctx, ast.Load) and node.id in large and node.id not in bound:
                 yield rules.finding(

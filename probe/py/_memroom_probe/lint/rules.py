@@ -79,6 +79,7 @@ ALL = (
     devices.figures,
     devices.figures_of_helper,
     tensorflow.retracing,
+    tensorflow.decayed_attributes,
     tensorflow.whole_arrays,
     tensorflow.growth,
     tensorflow.accumulators,

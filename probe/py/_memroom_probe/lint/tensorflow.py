@@ -125,14 +125,8 @@ def _made_for(function, loop) -> bool:
 
 
 def _number_argument(file, s, call, place):
-    function = file.functions.get(method(call)) if isinstance(call.func, ast.Name) else None
-    if function is None or not any(_is_function(file, d) for d in function.decorator_list):
-        return
-    if any(
-        isinstance(d, ast.Call)
-        and (keyword(d, "input_signature") or keyword(d, "reduce_retracing"))
-        for d in function.decorator_list
-    ):
+    function = _traced(file, call)
+    if function is None:
         return
     for loop in place.loops:
         counter = None
@@ -168,6 +162,57 @@ def _number_argument(file, s, call, place):
                 "`%s` gets the Python number `%s`: every new value traces a new graph, and all are kept"
                 % (function.name, counter),
             )
+
+
+def _traced(file, call):
+    """The tf.function of this file that is called here, if a new number traces it again."""
+    if isinstance(call.func, ast.Name):
+        function = file.functions.get(call.func.id)
+    else:  # agent.update(...): the only thing of that name here
+        named = [f for (_, name), f in file.methods.items() if name == method(call)]
+        function = named[0] if len(named) == 1 else None
+        if function is not None and len(call.args) != len(function.args.args) - 1:
+            function = None
+    if function is None or not any(_is_function(file, d) for d in function.decorator_list):
+        return None
+    if any(
+        isinstance(d, ast.Call)
+        and (keyword(d, "input_signature") or keyword(d, "reduce_retracing"))
+        for d in function.decorator_list
+    ):
+        return None
+    return function
+
+
+def decayed_attributes(file):
+    """self.update(batch, self.epsilon), where self.epsilon is a number that is decayed on the way"""
+    if "tensorflow" not in file.modules:
+        return
+    for klass in file.classes.values():
+        numbers, changed = set(), set()
+        for n in ast.walk(klass):
+            for t in targets(n) if isinstance(n, (ast.Assign, ast.AugAssign)) else ():
+                name = key(t) or ""
+                if not name.startswith("self."):
+                    continue
+                if isinstance(n, ast.AugAssign):
+                    changed.add(name)
+                elif isinstance(constant(n.value), (int, float)):
+                    numbers.add(name)
+                elif any(key(x) == name for x in ast.walk(n.value)):
+                    changed.add(name)
+        for s in file.statements:
+            if file.places[s].klass is not klass or isinstance(s, FUNCTIONS):
+                continue
+            for call in [n for n in own(s) if isinstance(n, ast.Call)]:
+                given = {key(a) for a in call.args} & numbers & changed
+                if given and _traced(file, call) is not None:
+                    yield rules.finding(
+                        "tf-function-retraced",
+                        s,
+                        "`%s` gets the Python number `%s`: every new value traces a new graph, "
+                        "and all are kept" % (method(call), sorted(given)[0]),
+                    )
 
 
 def _growing_list(loop, call):
@@ -260,6 +305,10 @@ def _python_number(file, loop, call):
     for s in in_order(loop.body):  # step += 1
         if isinstance(s, ast.AugAssign) and isinstance(constant(s.value), (int, float)):
             changing |= {key(s.target)} & start
+        elif isinstance(s, ast.Assign):  # epsilon = max(0.05, epsilon * 0.99)
+            own_name = {key(t) for t in targets(s)} & start
+            if own_name and _reckons(file, s.value, own_name):
+                changing |= own_name
     changing.discard(None)
     for s in in_order(loop.body):
         if isinstance(s, ast.Assign) and _reckons(file, s.value, changing):
@@ -751,7 +800,7 @@ def data_buffers(file):
                 "tf-data-buffers",
                 call,
                 "cache() without a file name keeps the whole decoded dataset in host memory",
-                hint=not _decodes_media(file),
+                hint=not _decodes_media(file) or _small_set(file, None),
             )
         elif call.func.attr == "shuffle" and "batch" in steps:
             size = _buffer(call)
@@ -760,6 +809,7 @@ def data_buffers(file):
                     "tf-data-buffers",
                     call,
                     "shuffle() stands behind batch(): its buffer holds %d whole batches" % size,
+                    hint=not _decodes_media(file) or _small_set(file, None),
                 )
         elif call.func.attr == "shuffle" and decoded:
             size = _buffer(call)
@@ -769,6 +819,7 @@ def data_buffers(file):
                     call,
                     "shuffle() holds %s decoded samples in host memory: its buffer fills before "
                     "the first batch comes" % ("all" if size == "all" else size),
+                    hint=not _decodes_media(file) or _small_set(file, size),
                 )
 
 
@@ -788,6 +839,39 @@ def _decodes_media(file) -> bool:
         or isinstance(n, ast.Constant)
         and isinstance(n.value, str)
         and len(n.value) < 40
+    )
+
+
+# Bytes of a decoded sample, float32, and samples of the sets that Keras and tfds bring along.
+_KNOWN_SETS = {
+    "mnist": (28 * 28 * 4, 70_000),
+    "fashion_mnist": (28 * 28 * 4, 70_000),
+    "kmnist": (28 * 28 * 4, 70_000),
+    "cifar10": (32 * 32 * 3 * 4, 60_000),
+    "cifar100": (32 * 32 * 3 * 4, 60_000),
+    "imdb": (4 << 10, 50_000),
+    "reuters": (4 << 10, 11_228),
+    "boston_housing": (52, 506),
+    "iris": (16, 150),
+}
+_SMALL_SET = 512 << 20  # bytes; the machines that train have more to spare
+
+
+def _small_set(file, size) -> bool:
+    """Is the data a set whose size is known and small? size: samples that the buffer asks for."""
+    named = {
+        n.attr if isinstance(n, ast.Attribute) else n.value if isinstance(n, ast.Constant) else n.id
+        for n in file.nodes
+        if isinstance(n, (ast.Attribute, ast.Name))
+        or isinstance(n, ast.Constant)
+        and isinstance(n.value, str)
+    } | {a.split(".")[-1] for a in file.aliases.values()}
+    known = [_KNOWN_SETS[x] for x in named if x in _KNOWN_SETS]
+    if not known:
+        return False
+    return all(
+        sample * (min(size, count) if isinstance(size, int) else count) < _SMALL_SET
+        for sample, count in known
     )
 
 

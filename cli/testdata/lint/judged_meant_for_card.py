@@ -1,0 +1,34 @@
+"""Features that are searched on the card are meant to be there; predictions are not."""
+
+import torch
+
+
+def neighbours(encoder, memory_loader, test_loader, device="cuda"):
+    encoder.eval()
+    bank = []
+    with torch.no_grad():
+        for x, _ in memory_loader:
+            features = encoder(x.to(device))
+            bank.append(features)  # hint: outputs-kept-on-card
+        bank = torch.cat(bank)
+        for x, _ in test_loader:
+            yield (encoder(x.to(device)) @ bank.t()).topk(20)
+
+
+def embeddings_for_plot(encoder, loader, device="cuda"):
+    encoder.eval()
+    embeddings = []
+    with torch.no_grad():
+        for x, _ in loader:
+            embeddings.append(encoder(x.to(device)))  # expect: outputs-kept-on-card
+    return torch.cat(embeddings).cpu().numpy()
+
+
+def predictions(net, loader, device="cuda"):
+    net.eval()
+    logits = []
+    with torch.no_grad():
+        for x, _ in loader:
+            out = net(x.to(device))
+            logits.append(out)  # expect: outputs-kept-on-card
+    return torch.cat(logits)
