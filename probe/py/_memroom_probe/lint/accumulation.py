@@ -231,10 +231,23 @@ def _unscaled(file, loop, window):
                 s,
                 "`%s` is not divided by the number of accumulated micro-batches: gradients are that many times too large"
                 % name,
+                hint=_of_another(window),
             )
 
 
 _STEPS = re.compile(r"accum|micro", re.I)
+
+
+_OTHER_WINDOWS = re.compile(r"print|log|disp|report|freq|interval|save|eval|show", re.I)
+
+
+def _of_another(window):
+    """`if i % print_freq == 0: optimizer.step()`: what is meant by it only its author knows."""
+    return any(
+        _OTHER_WINDOWS.search(key(n) or "")
+        for n in ast.walk(window.condition.test)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
 
 
 def _divides_by_steps(file):

@@ -166,8 +166,28 @@ def frames_grown(file):
             s,
             "`%s` is copied whole in every round to add a piece: at the end the data exists twice"
             % name,
-            hint=not _reads_pieces(file, loop),
+            hint=not _reads_pieces(file, loop) or _small_tables(s, loop),
         )
+
+
+_NOTES = re.compile(
+    r"bbox|bounding|annot|label|meta|(^|_)folds?($|_)|score|result|metric|stat(s|istics)?(_|$)|summary|"
+    r"history|class|categor|info",
+    re.I,
+)
+
+
+def _small_tables(s, loop) -> bool:
+    """Tables about the data: boxes, labels, scores. A row of them is some numbers."""
+    words = [
+        n.id if isinstance(n, ast.Name) else n.attr if isinstance(n, ast.Attribute) else n.value
+        for node in (s, *(x for x in in_order(loop.body) if isinstance(x, ast.Assign)))
+        for n in own(node)
+        if isinstance(n, (ast.Name, ast.Attribute))
+        or isinstance(n, ast.Constant)
+        and isinstance(n.value, str)
+    ]
+    return any(_NOTES.search(w) for w in words)
 
 
 def _reads_pieces(file, loop) -> bool:
@@ -655,9 +675,13 @@ def lists_and_workers(file):
                 call,
                 "`%s.%s` is a Python list: reading it changes reference counts, so each of the %d workers copies its pages over time"
                 % (name, keeping[name], workers),
-                hint=_of_paths(gathered) or _describes(keeping[name]),
+                hint=_of_paths(gathered) or _describes(file.classes[name], keeping[name]),
             )
-            if gathered is not None and not _of_paths(gathered) and not _describes(keeping[name]):
+            if (
+                gathered is not None
+                and not _of_paths(gathered)
+                and not _describes(file.classes[name], keeping[name])
+            ):
                 yield rules.finding(
                     "list-copied-here",
                     gathered,
@@ -665,9 +689,20 @@ def lists_and_workers(file):
                 )
 
 
-def _describes(name: str) -> bool:
-    """self.metadata = json.load(f): what is said about the samples, not the samples"""
-    return bool(re.search(r"meta|config|info$|stats?$|class|split|vocab|mapping", name, re.I))
+def _describes(c, name: str) -> bool:
+    """self.metadata = json.load(f), self.categories: what is said about the samples, not the
+    samples, which __getitem__ takes one by one.
+    """
+    if re.search(r"meta|config|info$|stats?$|class|split|vocab|mapping|^cat($|s$|eg)", name, re.I):
+        return True
+    taken = {
+        (key(n.value) or "").split(".")[-1]
+        for f in c.body
+        if isinstance(f, FUNCTIONS) and f.name not in ("__init__", "__len__")
+        for n in ast.walk(f)
+        if isinstance(n, ast.Subscript)
+    }
+    return bool(taken) and name not in taken
 
 
 def _of_paths(s) -> bool:

@@ -77,29 +77,28 @@ _RESTORES = re.compile(r"restor|load_|_load$|resume", re.I)
 _LARGE = re.compile(
     r"vocab|causal_?lm|lm_?head|masked_?lm|language_?model|gpt|llama|seq2seq|translat|caption|"
     r"segment|u_?net|deeplab|pspnet|fcn|mask_?rcnn|heat_?map|super_?res|denois|diffusion|"
-    r"pix2pix|cycle_?gan|auto_?encoder|depth|optical_?flow|inpaint|vocoder|tacotron|wavenet|"
-    r"reconstruct|upsampl|(^|_)vae|stylegan",
+    r"pix2pix|cycle_?gan|optical_?flow|inpaint|vocoder|tacotron|wavenet|stylegan",
     re.I,
 )
 
 
-def _large_outputs(file) -> bool:
-    """Does the file speak of a model whose outputs are as large as its inputs, or larger?"""
-    return any(
-        _LARGE.search(name)
+def _large_outputs(file, s, call) -> bool:
+    """Is the wrapped model one whose outputs are as large as its inputs, or larger? Its own name or
+    what made it says so, or the function that trains it.
+    """
+    wrapped = key(call.args[0]) if call.args else None
+    makers = [
+        n.value
         for n in file.nodes
-        for name in (
-            [n.id]
-            if isinstance(n, ast.Name)
-            else [n.attr]
-            if isinstance(n, ast.Attribute)
-            else [n.name]
-            if isinstance(n, (ast.ClassDef, ast.FunctionDef, ast.alias))
-            else [n.value]
-            if isinstance(n, ast.Constant) and isinstance(n.value, str) and len(n.value) < 40
-            else []
-        )
-    )
+        if isinstance(n, ast.Assign) and wrapped and any(key(t) == wrapped for t in n.targets)
+    ]
+    names = [getattr(file.places[s].function, "name", "")] + [
+        n.id if isinstance(n, ast.Name) else n.attr
+        for node in [call, *makers]
+        for n in ast.walk(node)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    ]
+    return any(_LARGE.search(name) for name in names)
 
 
 def data_parallel(file) -> Iterator[dict]:
@@ -130,7 +129,7 @@ def data_parallel(file) -> Iterator[dict]:
                 call,
                 "DataParallel gathers the outputs of all cards on the first one, and the loss and "
                 "its gradients are computed there",
-                hint=not _large_outputs(file),
+                hint=not _large_outputs(file, s, call),
             )
             return  # the heads that are wrapped beside it are the same decision
 
@@ -252,6 +251,7 @@ def checkpoint_kept(file) -> Iterator[dict]:
                     s,
                     "torch.load without map_location puts the checkpoint on the card it was saved "
                     "from, and `%s` keeps that copy while the model trains" % name,
+                    hint=evidence.published(s),
                 )
                 continue
             yield rules.finding(
@@ -509,6 +509,7 @@ def models_of_rounds(file) -> Iterator[dict]:
                 s,
                 "every round's model `%s` stays in `%s`: the models of all rounds are in memory "
                 "at once" % (name, container),
+                hint=evidence.few_rounds(loop, file),
             )
 
 
@@ -851,7 +852,9 @@ def figures_of_helper(file) -> Iterator[dict]:
 
 def _trains(scope: Scope, loop) -> bool:
     return scope.has_backward(loop) or any(
-        isinstance(n, ast.Call) and re.match(r"(fit|train)(_|$)|.*_step$", method(n))
+        isinstance(n, ast.Call)
+        and re.match(r"(fit|train)(_|$)|.*_step$", method(n))
+        and method(n) not in ("fit_transform", "fit_predict", "train_test_split")
         for s in in_order(loop.body)
         for n in own(s)
     )

@@ -175,7 +175,7 @@ def measures(file, s: ast.stmt) -> bool:
     """
     place = file.places.get(s)
     if place is not None and place.loops:
-        if rounds_around(file, s) <= FEW or _stops_early(file, s):
+        if rounds_around(file, s) <= FEW or _stops_early(file, s) or _one_state(place.loops[-1]):
             return True
     given = {
         key(a)
@@ -187,10 +187,30 @@ def measures(file, s: ast.stmt) -> bool:
     return bool(given) and given <= _made_up(file)
 
 
+def _one_state(loop) -> bool:
+    """action = net(state).argmax(); env.step(action): one state at a time"""
+    return any(
+        isinstance(n, ast.Call)
+        and method(n) in ("step", "render")
+        and isinstance(n.func, ast.Attribute)
+        and "env" in (key(n.func.value) or "").lower()
+        for n in ast.walk(loop)
+    )
+
+
 def _stops_early(file, s: ast.stmt) -> bool:
     """for i, batch in enumerate(loader): ...; break, or only `if i < 4:`"""
     place = file.places[s]
-    if any(isinstance(x, ast.Break) for x in place.loops[-1].body):
+    if any(
+        isinstance(x, ast.Break)
+        or isinstance(x, ast.If)
+        and isinstance(x.test, ast.Compare)
+        and isinstance(x.body[-1], ast.Break)
+        and isinstance(constant(x.test.comparators[0]), int)
+        and constant(x.test.comparators[0]) <= FEW
+        and key(x.test.left) in _counted(place.loops)
+        for x in place.loops[-1].body
+    ):
         return True
     return any(
         isinstance(i, ast.If)

@@ -33,7 +33,22 @@ def hints(file: Any, path: str, found: List[dict]) -> List[dict]:
     for finding in found:
         if test or foreign and finding["rule"] in _OF_TORCH:
             finding["hint"] = True
+        if finding["rule"] == "dataset-on-gpu" and _is_memory(file, finding["line"]):
+            finding["hint"] = True
     return found
+
+
+_MEMORY = re.compile(r"memory|bank|exemplar|proto|anchor|centroid|buffer|replay", re.I)
+
+
+def _is_memory(file: Any, line: int) -> bool:
+    """memory_bank = torch.from_numpy(memory_bank).to(device): some samples of each class"""
+    return any(
+        _MEMORY.search(key(t) or "")
+        for s in file.statements
+        if isinstance(s, ast.Assign) and s.lineno == line
+        for t in targets(s)
+    )
 
 
 # Rules that go by the form of the code. The abstract run follows the values themselves: where it
@@ -292,6 +307,48 @@ def under_a_switch(file: Any, s: ast.stmt) -> bool:
         for i in file.places[s].ifs
         if isinstance(i, ast.If)
     )
+
+
+_PRETRAINED = re.compile(
+    r"pre_?train|imagenet|model_zoo|backbone|basenet|-[0-9a-f]{8}\.pth|init_?weight|download", re.I
+)
+
+
+def published(s: ast.stmt) -> bool:
+    """Weights that somebody else has trained: they are saved from the CPU as a rule."""
+    return any(
+        _PRETRAINED.search(
+            n.value if isinstance(n, ast.Constant) else n.id if isinstance(n, ast.Name) else n.attr
+        )
+        for n in ast.walk(s)
+        if isinstance(n, (ast.Name, ast.Attribute))
+        or isinstance(n, ast.Constant)
+        and isinstance(n.value, str)
+    )
+
+
+SHORT = 64  # rounds between two emptyings that keep little
+
+
+def small_window(file: Any, loop: Any, name: str) -> bool:
+    """if step % 20 == 0: update(samples); samples = []"""
+    for n in ast.walk(loop):
+        if not isinstance(n, ast.If):
+            continue
+        every = [
+            x.right.value if isinstance(x.right, ast.Constant) else _number(file, x.right)
+            for x in ast.walk(n.test)
+            if isinstance(x, ast.BinOp) and isinstance(x.op, ast.Mod)
+        ]
+        if not any(isinstance(e, int) and e <= SHORT for e in every):
+            continue
+        for x in ast.walk(n):
+            if isinstance(x, ast.Assign) and any(key(t) == name for t in targets(x)):
+                return True
+            if isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute):
+                if x.func.attr == "clear" and key(x.func.value) == name:
+                    return True
+    return False
 
 
 def ends_there(file: Any, s: Any) -> bool:

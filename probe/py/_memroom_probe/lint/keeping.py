@@ -599,7 +599,22 @@ def _hook_keeps(file, hook, registration: ast.Call, kind: str) -> Iterator[dict]
             "the hook puts `%s` into `%s` at every pass, with its graph, and nothing empties it"
             % (source(value), container or "a list"),
             detached(value),
+            hint=not _passes_often(file),
         )
+
+
+def _passes_often(file) -> bool:
+    """May the model run more than once: in a loop, a function, a method, another file? A script
+    that sends one picture through it keeps one output.
+    """
+    places = [
+        file.places[s]
+        for scope in scopes(file)
+        if getattr(scope.function, "name", "") != "forward"
+        for s in scope.statements
+        if any(calls_module(c, scope) for c in calls(s))
+    ]
+    return not places or any(p.loops or p.function or p.klass for p in places)
 
 
 def _handed_out(file, hook, container: str) -> bool:
@@ -873,6 +888,15 @@ def _begun_outside(file, container: str, own_statement) -> bool:
         and getattr(file.places[s].function, "name", "") != "__init__"
         and any((key(t) or "").split(".")[-1] == last and "." in (key(t) or "") for t in targets(s))
         for s in file.statements
+    )
+
+
+def cut_or_begun(file, container: str, own_statement) -> bool:
+    """Is the attribute detached, emptied or set anew anywhere else in the file?"""
+    return (
+        cleared_in(file.tree, container)
+        or _cut_anywhere(file, container)
+        or _begun_outside(file, container, own_statement)
     )
 
 

@@ -631,6 +631,8 @@ class Library:
             return self.iterator("pairs", [frozenset([n])])
         if name in ("copy", "clone") and n.kind == "state":
             return frozenset([self._copied_state(n)])
+        if n.kind == "mask" and name in ("float", "double", "type", "squeeze", "view", "flatten"):
+            return frozenset([n])
         inputs = [n] + [x for v in args.all() for x in held_with_via(v)]
         if name.endswith("_") and not name.startswith("_") and (n.tensor or n.graph is None):
             if name in ("zero_", "fill_", "normal_", "uniform_"):

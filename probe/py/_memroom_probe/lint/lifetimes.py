@@ -26,12 +26,15 @@ from .evidence import (
     ends_there,
     few_rounds,
     of_this_round,
+    published,
     rounds_around,
     short_window,
+    small_window,
 )
 from .flow import module_classes
+from .keeping import cut_or_begun
 from .machine import Args, Frame, Machine
-from .names import FUNCTIONS, key, method, targets, walk_here
+from .names import FUNCTIONS, key, method, pairs, targets, walk_here
 from .values import (
     NONE,
     VARYING,
@@ -48,6 +51,7 @@ from .values import (
     held,
     join,
     objects,
+    pieces,
 )
 
 _STEP = re.compile(r"^_?(training_step|train_step|train_batch|train_on_batch|optimize_parameters)$")
@@ -306,6 +310,8 @@ class Judge:
                 for n, path in late
                 if evaluated and self._unused(n) or self._rolled_out(loop, second, n)
             ]
+        if any(small_window(self.file, r.loop.node, obj.label) for n, _ in late for r in n.born):
+            return
         for n, path in late:
             yield from self._tell_kept(loop, obj, n, path)
             if not loop.backward and not cached and self._rolled_out(loop, second, n):
@@ -417,6 +423,8 @@ class Judge:
         if not loop.kind and not _of_a_dataset(loop):
             return  # the pieces of one image, the samples of one batch
         for n, path in kept:
+            if _same_keys(self.file, loop.node, path[-1].where[-1][1]):
+                continue
             if second in n.born and not _is_numpy(self.file, path[-1].where[-1][1]):
                 yield from self.tell(
                     "outputs-kept-on-card",
@@ -562,6 +570,8 @@ class Judge:
                     "graphs and activations of all of them live at once",
                 )
             elif twice and not loop.conditional:
+                if "." in slot.label and cut_or_begun(self.file, slot.label, s):
+                    continue
                 yield from self.tell(
                     "hidden-state-not-detached",
                     s,
@@ -651,13 +661,18 @@ class Judge:
             s = slot.where[-1][1]
             if slot.label and not _reads(s, slot.label):
                 continue  # made anew from something else
+            if slot.label and _cut_back(self.file, s, slot.label):
+                continue
             place = self.file.places.get(s)
             own = place is not None and place.klass is not None and "." in slot.label
             yield from self.tell(
                 "module-keeps-tensors" if own and loop.backward else "outputs-kept-on-card",
                 s,
                 "`%s` grows by one more batch in every round and nothing cuts it" % slot.label,
-                hint=not loop.backward and _for_the_card(self.file, s, slot.label),
+                hint=not loop.backward
+                and _for_the_card(self.file, s, slot.label)
+                or not _of_pixels(self.file)
+                and any(p.kind == "mask" for p in pieces(n)),
             )
 
     # evaluation
@@ -698,6 +713,7 @@ class Judge:
                 "batch holds its activations for a backward that never comes",
                 hint=of_this_round(self.file, s)
                 or measures(self.file, s)
+                or _gives_log_probs(function)
                 or len(way) == 1
                 and _of_a_module(self.file, s)
                 or not any(rounds for _, rounds, _ in calls),
@@ -806,6 +822,7 @@ class Judge:
                 s,
                 "torch.load without map_location puts the checkpoint on the card it was saved "
                 "from, and a variable keeps that copy while the model trains",
+                hint=published(s),
             )
 
 
@@ -993,6 +1010,48 @@ def _of_pixels(file: Any) -> bool:
         _PIXELS.search(getattr(n, "name", None) or getattr(n, "id", None) or getattr(n, "attr", ""))
         for n in file.nodes
         if isinstance(n, (ast.Name, ast.Attribute, ast.ClassDef))
+    )
+
+
+def _same_keys(file: Any, loop: Any, s: Any) -> bool:
+    """logits[m] = out[m] in for m in modalities: the next batch overwrites the keys of this one."""
+    target = s.targets[0] if isinstance(s, ast.Assign) else None
+    if not isinstance(target, ast.Subscript) or s not in file.places:
+        return False
+    inner = file.places[s].loops
+    inner = inner[inner.index(loop) + 1 :] if loop in inner else ()
+    used = {n.id for n in ast.walk(target.slice) if isinstance(n, ast.Name)}
+    made = {
+        n.id for x in ast.walk(loop) for t in targets(x) for n in ast.walk(t) if hasattr(n, "id")
+    }
+    fixed = {
+        n.id
+        for x in inner
+        if isinstance(x, ast.For)
+        and not any(isinstance(n, ast.Name) and n.id in made for n in ast.walk(x.iter))
+        for n in ast.walk(x.target)
+        if isinstance(n, ast.Name)
+    }
+    return bool(used) and used <= fixed
+
+
+def _cut_back(file: Any, s: Any, name: str) -> bool:
+    """memory = memory[-size:], self.inputs = self.inputs[mask] elsewhere in the class or file"""
+    last = name.split(".")[-1]
+    return any(
+        isinstance(value, ast.Subscript)
+        and (key(t) or "").split(".")[-1] == last
+        and (key(value.value) or "").split(".")[-1] == last
+        for n in file.nodes
+        if isinstance(n, ast.Assign) and n is not s
+        for t, value in pairs(n)
+    )
+
+
+def _gives_log_probs(function: Any) -> bool:
+    """def act(policy, state): ... return action, m.log_prob(action), for a loss that comes later"""
+    return function is not None and any(
+        isinstance(n, ast.Call) and method(n) == "log_prob" for n in ast.walk(function)
     )
 
 

@@ -4,7 +4,16 @@ import ast
 import re
 
 from . import evidence, rules
-from .flow import backward_values, calls_module, in_order, innermost, scopes, variables
+from .flow import (
+    backward_values,
+    calls_module,
+    in_order,
+    innermost,
+    is_model_name,
+    scopes,
+    variables,
+)
+from .keeping import cut_or_begun
 from .names import LOOPS, calls, constant, key, keyword, method, own, targets
 
 
@@ -33,8 +42,36 @@ def retain_graph(file):
                         s,
                         "the graph is kept after backward, and nothing behind it in the loop "
                         "differentiates it again: it stays beside the next one",
-                        hint=_begun_before(scope, place.loops[-1]),
+                        hint=_begun_before(scope, place.loops[-1]) or _carries_state(scope.file),
                     )
+
+
+_RESULT = re.compile(r"emb|feat|prob|value|entrop|adv|loss|logit|pred|out|hidden|state$|code", re.I)
+
+
+def _of_a_model(call, s) -> bool:
+    """text = clip_model.encode_text(tokens), values, log_probs = self.gather(): results of a model
+    by another name
+    """
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    owner = key(call.func.value) or ""
+    return (is_model_name(owner) or owner == "self") and any(
+        _RESULT.search(key(t) or "") for t in targets(s)
+    )
+
+
+def _carries_state(file) -> bool:
+    """y, self.hidden = self.rnn(x, self.hidden), cut once in several rounds: those between go back
+    through this graph
+    """
+    return any(
+        cut_or_begun(file, name, s)
+        for s in file.statements
+        if isinstance(s, ast.Assign) and isinstance(s.value, ast.Call)
+        for name in {k for k in map(key, targets(s)) if k and "." in k}
+        & {key(n) for a in s.value.args for n in ast.walk(a) if isinstance(n, ast.Attribute)}
+    )
 
 
 def _begun_before(scope, loop) -> bool:
@@ -50,6 +87,7 @@ def _begun_before(scope, loop) -> bool:
             and (
                 calls_module(n, scope) is not None
                 or (scope.file.callee(n) or "").startswith("torch.nn.functional.")
+                or _of_a_model(n, s)
             )
             for n in own(s)
         )

@@ -19,19 +19,19 @@ def check(file: Any) -> Iterator[Any]:
             or (file.callee(call) or "").split(".")[-1] != "BitsAndBytesConfig"
         ):
             continue
-        for k in call.keywords:
-            if k.arg and k.arg not in KNOWN:
-                yield rules.finding(
-                    "quantization-argument",
-                    k.value,
-                    "BitsAndBytesConfig knows no `%s`: it is ignored or refused, the model loads as if it were not there"
-                    % k.arg,
-                )
         on = [
             name
             for name in ("load_in_8bit", "load_in_4bit")
             if constant(keyword(call, name)) is True
         ]
+        unknown = next((k for k in call.keywords if k.arg and k.arg not in KNOWN), None)
+        if unknown is not None:
+            yield rules.finding(
+                "quantization-argument",
+                unknown.value,
+                "BitsAndBytesConfig knows no `%s`: it is ignored or refused, the model loads as if "
+                "it were not there" % unknown.arg,
+            )
         if len(on) == 2:
             yield rules.finding(
                 "quantization-argument", call, "load_in_8bit and load_in_4bit exclude each other"

@@ -120,7 +120,7 @@ def check(tree, path=""):
     told = _run(file)
     found += _of_the_run(found, told)
     evidence.agreed(found, told)
-    found = evidence.hints(file, path, _said_once(found))
+    found = evidence.hints(file, path, _said_once(_one_a_pass(file, found)))
     return sorted(found, key=lambda f: (f["line"], f["rule"]))
 
 
@@ -137,6 +137,37 @@ def shorten(tree):
             if isinstance(entries, list) and len(entries) > LONGEST_TABLE:
                 del entries[LONGEST_TABLE:]
         todo.extend(ast.iter_child_nodes(node))
+
+
+def _one_a_pass(file, found):
+    """One no_grad mends a function that evaluates, or a loop of one that also trains: the first
+    forward pass stands for the others.
+    """
+    kept, seen = [], set()
+    at = {s.lineno: s for s in reversed(file.statements)}
+    for f in sorted(found, key=lambda f: (bool(f.get("hint")), f["line"])):
+        s = at.get(f["line"])
+        if f["rule"] == "eval-without-no-grad" and s is not None:
+            place = file.places[s]
+            function = place.function
+            if function is None or _differentiates(function):
+                quiet = [x for x in place.loops if not _differentiates(x)]
+                mark = quiet[0] if quiet else s
+            else:
+                mark = function
+            if mark in seen:
+                continue
+            seen.add(mark)
+        kept.append(f)
+    return kept
+
+
+def _differentiates(node):
+    if not hasattr(node, "_differentiates"):
+        node._differentiates = any(
+            isinstance(n, ast.Attribute) and "backward" in n.attr for n in ast.walk(node)
+        )
+    return node._differentiates
 
 
 def _said_once(found):

@@ -732,6 +732,22 @@ def _uses_target(loop) -> bool:
     )
 
 
+def _changes(loop, call) -> bool:
+    """Is what predict() gets made in the loop? The same picture again and again is a measurement."""
+    made = {
+        n.id
+        for s in [loop, *in_order(loop.body)]
+        for t in targets(s)
+        for n in ast.walk(t)
+        if isinstance(n, ast.Name)
+    }
+    given = [n for a in call.args for n in ast.walk(a)]
+    return any(
+        isinstance(n, ast.Name) and n.id in made or isinstance(n, (ast.Call, ast.Attribute))
+        for n in given
+    )
+
+
 def _many_calls(file, loops) -> bool:
     """Hundreds of calls are written down, or an agent acts: a hundred rounds and more."""
     if any(isinstance(n, ast.Call) and method(n) == "input" for n in ast.walk(loops[-1])):
@@ -741,6 +757,14 @@ def _many_calls(file, loops) -> bool:
         for n in ast.walk(loops[-1])
     )
     return evidence.rounds_around(file, None, loops) >= evidence.MANY or (steps and len(loops) > 1)
+
+
+def _shows(loop) -> bool:
+    """img.show(), plt.show(), input(): as many rounds as somebody looks at"""
+    return any(
+        isinstance(n, ast.Call) and method(n) in ("show", "waitKey", "input")
+        for n in ast.walk(loop)
+    )
 
 
 def predict_in_loop(file):
@@ -772,7 +796,10 @@ def predict_in_loop(file):
                     s,
                     "predict() builds a data pipeline at every call, and what it leaves behind "
                     "grows with the number of calls",
-                    hint=not _many_calls(file, place.loops) or not _uses_target(loop),
+                    hint=not _many_calls(file, place.loops)
+                    or not _uses_target(loop)
+                    or not _changes(loop, call)
+                    or _shows(loop),
                 )
                 return
 
