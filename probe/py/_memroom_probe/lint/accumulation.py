@@ -4,6 +4,7 @@ import ast
 import re
 
 from . import rules
+from .evaluation import stops_early
 from .flow import backward_values, in_order, innermost, scopes
 from .names import LOOPS, calls, constant, key, method, own, targets
 
@@ -87,6 +88,7 @@ def never_cleared(file):
                             s,
                             "`%s` steps on the sum of all gradients since the start: nothing in this file ever clears them"
                             % key(call.func.value),
+                            hint=stops_early(file, s),
                         )
 
 

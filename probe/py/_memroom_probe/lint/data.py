@@ -705,6 +705,9 @@ def _describes(c, name: str) -> bool:
     return bool(taken) and name not in taken
 
 
+_TEXTS = re.compile(r"line|text|sent|corpus|doc|caption|story|token|word", re.I)
+
+
 def _of_paths(s) -> bool:
     """self.masks = [p.replace("img", "mask") for p in paths]: one string a file of the folder, of
     which there may be a hundred
@@ -717,6 +720,8 @@ def _of_paths(s) -> bool:
         called = method(given) if isinstance(given, ast.Call) else ""
         if called in ("join", "Path") or re.search(r"path|file", key(given) or "", re.I):
             return True
+        if called in ("strip", "rstrip") and not _TEXTS.search(name):
+            return True  # a name for each sample
     if evidence.SMALL.search(name.split(".")[-1]) and not isinstance(made, ast.Dict):
         return True  # labels, ids: a number each
     if re.search(r"(path|file|img|image|mask)s?(_?(path|file|name|list))*s?$", name, re.I):

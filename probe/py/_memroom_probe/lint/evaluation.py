@@ -175,7 +175,7 @@ def measures(file, s: ast.stmt) -> bool:
     """
     place = file.places.get(s)
     if place is not None and place.loops:
-        if rounds_around(file, s) <= FEW or _stops_early(file, s) or _one_state(place.loops[-1]):
+        if rounds_around(file, s) <= FEW or stops_early(file, s) or _one_state(place.loops[-1]):
             return True
     given = {
         key(a)
@@ -198,7 +198,7 @@ def _one_state(loop) -> bool:
     )
 
 
-def _stops_early(file, s: ast.stmt) -> bool:
+def stops_early(file, s: ast.stmt) -> bool:
     """for i, batch in enumerate(loader): ...; break, or only `if i < 4:`"""
     place = file.places[s]
     if any(

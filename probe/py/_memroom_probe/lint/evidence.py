@@ -112,7 +112,8 @@ MANY = 100  # rounds over which a little a round becomes much
 _PARTS = re.compile(
     r"(layer|block|stage|head|scale|level|branch|module|model|criterion|criteria|term|(^|_)net|"
     r"discriminator|generator|expert|agent|modalit|weight|param|group|device|gpu|metric|loss)"
-    r"(e?s|_?(list|dict|names?|keys|fns?|weights?))$|^(losses|keys|tasks)$",
+    r"(e?s|_?(list|dict|names?|keys|fns?|weights?))$|"
+    r"^(losses|keys|tasks|inputs|views|crops|clips)$",
     re.I,
 )
 

@@ -590,6 +590,8 @@ def models_in_loop(file):
         name = key(s.targets[0])
         if not name or not _fits(loop, name):
             continue
+        if any(isinstance(x, ast.Break) for x in loop.body):
+            continue  # switched off by hand
         said.add(loop)
         if not _clears(loop):
             yield rules.finding(
@@ -852,7 +854,9 @@ def data_buffers(file):
 
 _MEDIA = re.compile(
     r"decode_(jpeg|png|image|wav|gif|bmp|raw)|read_file|imread|image_dataset|audio_dataset|"
-    r"librosa|soundfile|resize|^load$|spectrogram|stft|mfcc|(^|_)(mels?|audios?|wavs?)($|_)",
+    r"librosa|soundfile|resize|^load$|spectrogram|stft|mfcc|(^|_)(mels?|audios?|wavs?)($|_)|"
+    r"_decode$|\.(jpe?g|png|bmp|tiff?|gif|wav|mp3|flac|mp4|avi|npy|npz)$|"
+    r"(^|_|/)(img|image|photo|frame|video)s?($|_|/)",
     re.I,
 )
 
