@@ -266,3 +266,30 @@ func TestWhatAnAttemptHolds(t *testing.T) {
 		}
 	}
 }
+
+// TestStandingAtTheLimit: version 1 says so itself; what cannot be read is not at its limit.
+func TestStandingAtTheLimit(t *testing.T) {
+	for version, name := range map[int]string{1: "memory.oom_control", 2: "memory.high"} {
+		g := &meter.Cgroup{Version: version, Dir: t.TempDir()}
+		if held(g) {
+			t.Errorf("version %d: a cgroup without %s stands at its limit", version, name)
+		}
+	}
+	g := &meter.Cgroup{Version: 1, Dir: t.TempDir()}
+	for text, want := range map[string]bool{"oom_kill_disable 1\nunder_oom 1\n": true,
+		"oom_kill_disable 1\nunder_oom 0\n": false} {
+		path := filepath.Join(g.Dir, "memory.oom_control")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := held(g); got != want {
+			t.Errorf("%q: held %v", text, got)
+		}
+	}
+	if !hold(g, event.GiB) {
+		t.Error("a cgroup that can be written to does not hold")
+	}
+	if data, _ := os.ReadFile(filepath.Join(g.Dir, "memory.oom_control")); string(data) != "1" {
+		t.Errorf("it was told %q", data)
+	}
+}
