@@ -411,9 +411,21 @@ def _single_forward(scope: Scope, s: ast.stmt, evaluated) -> Optional[dict]:
                 s,
                 "`%s` is in eval mode, but its forward pass still builds the graph: all its "
                 "activations are held for a backward that never comes" % name,
-                hint=measures(scope.file, s),
+                hint=measures(scope.file, s) or _is_plotted(scope, s),
             )
     return None
+
+
+def _is_plotted(scope: Scope, s: ast.stmt) -> bool:
+    """plt.plot(x, net(x)): as many points as a picture shows"""
+    names = {key(t) for t in targets(s)} - {None}
+    return any(
+        isinstance(n, ast.Call)
+        and (scope.file.callee(n) or "").startswith("matplotlib.")
+        and any(isinstance(x, ast.Name) and x.id in names for a in n.args for x in ast.walk(a))
+        for other in scope.statements
+        for n in own(other)
+    )
 
 
 _SPLIT = re.compile(r"^(x|xs|inputs?|data|features|images)_?(test|val|valid|dev)$", re.I)

@@ -663,6 +663,8 @@ class Judge:
                 continue  # made anew from something else
             if slot.label and _cut_back(self.file, s, slot.label):
                 continue
+            if slot.label and _begun_in(loop.node, slot.label):
+                continue
             place = self.file.places.get(s)
             own = place is not None and place.klass is not None and "." in slot.label
             yield from self.tell(
@@ -890,7 +892,8 @@ def _made_anew(loop: Any, name: str) -> bool:
     """if a: loss = f() elif b: loss = g(): one of the branches is taken in every round, though no
     else says so.
     """
-    for s in getattr(loop, "body", []):
+    inside = [n for n in ast.walk(loop) if isinstance(n, (ast.For, ast.While))] if loop else []
+    for s in [x for n in inside for x in n.body]:
         branches = []
         while isinstance(s, ast.If):
             branches.append(s.body)
@@ -1045,6 +1048,17 @@ def _cut_back(file: Any, s: Any, name: str) -> bool:
         for n in file.nodes
         if isinstance(n, ast.Assign) and n is not s
         for t, value in pairs(n)
+    )
+
+
+def _begun_in(loop: Any, name: str) -> bool:
+    """states = [] at the head of the loop, states = torch.cat(states) at its end"""
+    return any(
+        isinstance(n, ast.Assign)
+        and isinstance(n.value, ast.List)
+        and not n.value.elts
+        and any(key(t) == name for t in n.targets)
+        for n in (ast.walk(loop) if loop is not None else ())
     )
 
 
