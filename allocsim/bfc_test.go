@@ -323,3 +323,14 @@ func TestRunBFCGivesPeaksAndTheFirstFailure(t *testing.T) {
 		t.Error("a release of what was never made is accepted")
 	}
 }
+
+// TestRequestedPeakCountsWhatIsLive: a request that was freed before the next is not in it.
+func TestRequestedPeakCountsWhatIsLive(t *testing.T) {
+	timeline := &event.Timeline{Ops: []event.Op{{Kind: event.OpAlloc, ID: 0, Size: 3 << 20},
+		{Kind: event.OpFree, ID: 0}, {Kind: event.OpAlloc, ID: 1, Size: 1 << 20},
+		{Kind: event.OpAlloc, ID: 2, Size: 1<<20 + 5}}}
+	got, err := allocsim.RunBFC(timeline, allocsim.BFCOptions{Growth: true})
+	if err != nil || got.RequestedPeak != 3*event.MiB || got.Allocs != 3 {
+		t.Errorf("requested %s in %d requests, %v", got.RequestedPeak, got.Allocs, err)
+	}
+}
