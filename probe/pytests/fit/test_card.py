@@ -15,6 +15,7 @@ from _memroom_probe.fit.batch import tryout
 from _memroom_probe.fit.batch.inputs import any_inputs
 from _memroom_probe.fit.choose import governor
 from _memroom_probe.fit.measure import cost as measure
+from _memroom_probe.fit.measure import spaces
 from _memroom_probe.fit.remedies import activation_offload, recurrent
 from card import Card, inserted
 from training import furthest, remedies
@@ -447,6 +448,16 @@ class Loops(unittest.TestCase):
                 got, told = self.run_on(loop, Card(limit), ASKED)
                 self.assertEqual(len(got), len(whole), told.text())
                 self.assertLess(furthest(whole, got), 1e-6, told.text())
+
+    def test_a_work_space_hides_what_a_step_took(self):
+        """It may have been all that was taken beyond what was predicted, or nothing of it."""
+        for loop, share in ((unet, 0.6), (unrolled, 0.84)):
+            plenty = Card()
+            whole, _ = self.run_on(loop, plenty)
+            wanted = [spaces.Moment(0.5, 8 * plenty.most, 8 * plenty.most)]
+            with mock.patch.object(spaces, "of", return_value=wanted):
+                got, told = self.run_on(loop, Card(int(share * plenty.most)), ASKED)
+            self.assertLess(furthest(whole, got), 1e-6, told.text())
 
     def test_several_rows_for_each_of_the_batch_are_measured(self):
         for each in (2, 3):

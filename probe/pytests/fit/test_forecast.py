@@ -73,6 +73,15 @@ class Readings(unittest.TestCase):
         known.read(200, 150)
         self.assertEqual(known.room_for(300), 300)
 
+    def test_a_work_space_hides_what_was_taken(self):
+        known = Forecast(unseen=0.25)
+        known.read(100, 100)
+        known.read(200, 200)
+        self.assertEqual(known.room_for(250), 250)
+        self.assertEqual(known.room_for(250, hidden=True), 200)
+        known.read(210, 270)
+        self.assertEqual(known.room_for(250, hidden=True), 190)  # that much is known at the least
+
     def test_more_of_the_kind_that_was_seen(self):
         """What one kind needed less than predicted is there for more of that kind."""
         known = Forecast(unseen=0.25)
@@ -80,6 +89,8 @@ class Readings(unittest.TestCase):
         self.assertEqual(known.room_for(200), 200)
         self.assertEqual(known.room_for_more(200), 240)
         self.assertEqual(known.room_for_more(120), 170)
+        self.assertEqual(known.room_for_more(240, alike=False), 232)
+        self.assertEqual(known.room_for_more(180, alike=False), 180)
         known.read(300, 330, 330)
         self.assertAlmostEqual(known.room_for_more(460), 400)
 

@@ -2,6 +2,7 @@
 
 import re
 import unittest
+from unittest import mock
 
 import torch
 import torch.nn as nn
@@ -174,6 +175,23 @@ class StateAway(unittest.TestCase):
             self.assertEqual(len(optimizer_offload._parts(optimizer, args, kwargs)) > 1, apart)
         self.assertTrue(optimizer_offload.steps_apart(optimizer))
         self.assertFalse(optimizer_offload.steps_apart(torch.optim.LBFGS(model.parameters())))
+
+    def test_what_a_checkpoint_brings_goes_too(self):
+        """A loop that saves and resumes would have all of its state on the card once."""
+        model = deep()
+        optimizer = torch.optim.AdamW(model.parameters())
+        self.away(Told()).send_now()
+        sent: list = []
+        with mock.patch.object(optimizer_offload, "_to_host", lambda p, t: sent.append(t) or t):
+            for _ in range(2):
+                classify(model, points()[0]).backward()
+                optimizer.step()
+            saved = optimizer.state_dict()
+            sent.clear()
+            optimizer.load_state_dict(saved)
+        moments = [t for s in optimizer.state.values() for t in s.values() if t.numel() >= 1024]
+        self.assertEqual(len(sent), len(moments))
+        self.assertTrue(moments)
 
     def test_sparse_tables(self):
         """State of tables is made and used table by table, once it is seen not to fit."""

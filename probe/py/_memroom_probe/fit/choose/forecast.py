@@ -36,18 +36,24 @@ class Forecast:
         """Bytes by which a prediction was too low at the most; below 0 where none was."""
         return max(real - predicted for predicted, real in self.seen)
 
-    def room_for(self, free: float) -> float:
-        """The bytes that a choice may be predicted to need where so many are free."""
+    def room_for(self, free: float, hidden: bool = False) -> float:
+        """The bytes that a choice may be predicted to need where so many are free. hidden: what
+        was taken beyond what was predicted may have been a work space that a library does without,
+        so that no reading tells how wrong a prediction is.
+        """
         predicted = self.seen[-1][0]
         rest = free - predicted - self.missed()
         # Beyond the last reading it may be wrong by more; below it is taken to be wrong by as much.
-        return predicted + (rest / (1 + self._grows()) if rest > 0 else rest)
+        found = predicted + (rest / (1 + self._grows()) if rest > 0 else rest)
+        return min(found, free / (1 + self.unseen)) if hidden else found
 
-    def room_for_more(self, free: float) -> float:
-        """The same for a choice of the kind that was seen last: what was predicted too much for
-        that is predicted too much for more of it.
+    def room_for_more(self, free: float, alike: bool = True) -> float:
+        """The same once a choice has been seen, with what is not known about more than that. alike:
+        for a choice of the kind that was seen last: what was predicted too much for that is
+        predicted too much for more of it.
         """
         predicted, real = self._last
+        real = real if alike else max(real, predicted + self.missed())
         rest = free - real
         return predicted + (rest / (1 + max(self._grows(), self.unseen)) if rest > 0 else rest)
 

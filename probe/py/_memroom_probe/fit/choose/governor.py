@@ -839,8 +839,10 @@ class Governor:
             """Bytes that are there whatever is chosen."""
             return self._held(cases, step.around, results) + stays + old
 
+        hidden = any(case.optional for case in cases)
+
         def room_left():
-            return forecast.room_for(budget - beside())
+            return forecast.room_for(budget - beside(), hidden)
 
         free, now = room_left(), together(cases, lambda c: c.choice)
         wall = self.teller.take_wall()
@@ -955,8 +957,9 @@ class Governor:
             return
         if any(case.optional for case in cases):
             return  # how much of a peak was a work space that a library does without is not known
-        free = forecast.room_for(room)
-        more = min(forecast.room_for_more(room), step.predicted() + around.limit - around.kept())
+        most = step.predicted() + around.limit - around.kept()
+        free = min(forecast.room_for_more(room, alike=False), most)
+        more = min(forecast.room_for_more(room), most)
         if self.failed:
             whole = BELOW * together(cases, lambda c: c.candidates[0])
             free, more = min(free, whole), min(more, whole)

@@ -32,6 +32,7 @@ class StateAway:
         self.say, self.wanted, self.active, self._told = say, wanted, False, False
         # optimizer -> its groups, those of the part that steps first, and those that follow
         self._steps: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self._loads: weakref.WeakSet = weakref.WeakSet()  # optimizers whose loads are listened to
         self.hooks = [
             register_optimizer_step_pre_hook(self._before),
             register_optimizer_step_post_hook(self._after),
@@ -49,6 +50,10 @@ class StateAway:
             self.send_now()
         if not self.active:
             return
+        if optimizer not in self._loads:
+            self._loads.add(optimizer)
+            # What a checkpoint brings lies on the card until the next step otherwise.
+            optimizer.register_load_state_dict_post_hook(_send_loaded)
         first, *rest = _parts(optimizer, args, kwargs)
         self._steps[optimizer] = optimizer.param_groups, first, rest
         optimizer.param_groups = first
@@ -111,6 +116,10 @@ def _parts(optimizer, args, kwargs):
     if len(parts) < 2:
         return [optimizer.param_groups]
     return [[dict(group, params=params) for group, params in part] for part in parts]
+
+
+def _send_loaded(optimizer):
+    _move(optimizer, optimizer.state, _to_host)
 
 
 def _parameters(groups):
