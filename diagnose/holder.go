@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"time"
 
 	"memroom/event"
 )
@@ -75,10 +76,14 @@ func both(held []Holder) string {
 	return text
 }
 
-// Holders takes the variables that hold what grew in a process, what matters most first.
-func (w *Watch) Holders(pid int, held []Holder) []event.Finding {
+// Holders takes the variables that hold what grew in a process, what matters most first. built: how
+// many models the program has begun.
+func (w *Watch) Holders(pid int, held []Holder, built int) []event.Finding {
 	var found []event.Finding
 	for at, p := range w.processes {
+		if at.pid == pid {
+			p.heard, p.built = true, built
+		}
 		if at.pid == pid && len(held) > 0 && len(p.holders) == 0 && p.asked {
 			p.holders = held
 			if p.leak != nil && p.onlyFills(p.last) {
@@ -89,6 +94,24 @@ func (w *Watch) Holders(pid int, held []Holder) []event.Finding {
 		}
 	}
 	return found
+}
+
+// searches says that the program builds one model after the other and nothing is known to hold what
+// grows in host memory: a search whose models become larger looks like that. Models that it keeps
+// are counted, and told as that.
+func (p *process) searches(device int) bool {
+	const several = 3
+	return device == event.HostDevice && p.built >= several && len(p.holding(device)) == 0
+}
+
+// waits says that the program was asked what it holds and may still answer: it does so between two
+// steps, of which many may have been made before they are heard of.
+func (p *process) waits(row event.Step) bool {
+	const patience = 10 * time.Second
+	if row.Device != event.HostDevice || p.looked == 0 || p.heard {
+		return false
+	}
+	return row.Step < p.looked+lookSteps || row.End.Sub(p.lookedAt) < patience && !row.End.IsZero()
 }
 
 // onlyFills says that what grows is a cache with an end that it has not reached. It is looked at

@@ -60,12 +60,48 @@ func TestCachesThatFill(t *testing.T) {
 			}
 			for _, ask := range w.Asks() {
 				if ask.Do == "heap" {
-					w.Holders(7, []Holder{{Name: "recent", Host: event.MiB, Fills: step <= 60}})
+					w.Holders(7, []Holder{{Name: "recent", Host: event.MiB,
+						Fills: step <= 60}}, 0)
 				}
 			}
 		}
 		if found != c.leaks {
 			t.Errorf("%s: %d leaks were said, want %d", name, found, c.leaks)
+		}
+	}
+}
+
+// TestSearches: memory that rises in a program which builds one model after the other is called a
+// leak only where somebody is known to hold it.
+func TestSearches(t *testing.T) {
+	held := []Holder{{Name: "results", Host: 8 * event.MiB}}
+	for name, c := range map[string]struct {
+		built   int
+		holders []Holder
+		leaks   int
+	}{
+		"one model":              {1, nil, 1},
+		"a search":               {14, nil, 0},
+		"a search that is kept":  {14, held, 1},
+		"one model that is kept": {1, held, 1},
+	} {
+		w, found := NewWatch(DefaultThresholds(), 0), map[string]bool{}
+		for step := int64(1); step <= 200; step++ {
+			row := event.Step{Step: step, Device: event.HostDevice, Anonymous: 2 * event.GiB,
+				Heap: event.GiB + event.Bytes(step)*event.MiB, Duration: 1e7}
+			for _, f := range w.Steps(7, nil, []event.Step{row}) {
+				if f.Kind == "leak" {
+					found[f.Kind] = true
+				}
+			}
+			for _, ask := range w.Asks() {
+				if ask.Do == "heap" {
+					w.Holders(7, c.holders, c.built)
+				}
+			}
+		}
+		if len(found) != c.leaks {
+			t.Errorf("%s: %d leaks were said, want %d", name, len(found), c.leaks)
 		}
 	}
 }

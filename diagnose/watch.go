@@ -58,7 +58,10 @@ type process struct {
 	told      Prediction
 	takenBack int    // leaks that turned out to be none
 	said      string // the variable that was named for it
-	models    bool   // models built in a loop, or something else that grows like a leak, were named
+	lookedAt  time.Time
+	heard     bool // it has answered what is on its heap
+	built     int  // models that the program had begun by then
+	models    bool // models built in a loop, or something else that grows like a leak, were named
 }
 
 // Ask is something a probe should do so that a judgement can be made or made better.
@@ -271,7 +274,8 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 	if p.models && p.maybeModels() || p.onlyFills(row) { // said as that, or no leak
 		return nil
 	}
-	if row.Device == event.HostDevice && w.overshadowed(pid, t) {
+	if row.Device == event.HostDevice && w.overshadowed(pid, t) || p.searches(row.Device) ||
+		p.waits(row) {
 		return nil
 	}
 	if p.collect.doubts(t) {
@@ -330,7 +334,7 @@ func (w *Watch) look(pid int, p *process, row event.Step) {
 	case !growing, row.Step < p.quiet:
 	// what began after the look before has no baseline yet
 	case p.looked == 0 || !p.asked && p.series.trend.Onset > p.looked+lookSteps:
-		p.looked = row.Step
+		p.looked, p.lookedAt = row.Step, row.End
 		w.askCollection(pid, p)
 		w.asks = append(w.asks, Ask{PID: pid, Do: "heap"})
 		if row.Device != event.HostDevice {

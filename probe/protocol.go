@@ -132,6 +132,7 @@ type Heap struct {
 	Step    int64        `json:"step"`
 	Types   []HeapType   `json:"types"`
 	Holders []HeapHolder `json:"holders"` // variables that hold what grew, what matters most first
+	Built   int          `json:"built"`   // models that the program has begun so far
 }
 
 // HeapType is one type's growth. For tensors Bytes is their data.

@@ -64,7 +64,7 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 			held[i] = diagnose.Holder{Name: h.Name, Kind: h.Kind, File: h.File, Line: h.Line,
 				Host: h.Host, Card: h.Card, Nodes: h.Nodes, Models: h.Models, Fills: h.Fills}
 		}
-		return j.watch.Holders(pid, held)
+		return j.watch.Holders(pid, held, m.Built)
 	case *probe.Checkpoint:
 		return j.watch.Checkpoint(pid, diagnose.Checkpoint{Bytes: m.Bytes, Card: m.Card,
 			Kept: m.Kept, Whole: m.Whole, File: m.File, Line: m.Line, Holder: diagnose.Holder{Name: m.Holder,

@@ -10,7 +10,7 @@ import collections
 import gc
 
 from .. import link
-from . import holders, host, steps
+from . import holders, host, models, steps
 
 MAX_TYPES = 20
 MAX_HOLDERS = 3
@@ -51,6 +51,7 @@ def _tell():
     counts, sizes = _count()
     first, _before, before = _before is None, counts, _before or {}
     if first:
+        _send([], [])
         return "counted %d types; ask again for what grew" % len(counts)
     grown = sorted(
         ((count - before.get(name, 0), name) for name, count in counts.items()), reverse=True
@@ -63,8 +64,13 @@ def _tell():
         {"type": name, "count": counts[name], "growth": growth, "bytes": sizes.get(name, 0)}
         for growth, name in grown[:MAX_TYPES]
     ]
-    link.send("heap", {"step": steps.step, "types": types, "holders": held})
+    _send(types, held)
     return "%d types grew" % len(grown)
+
+
+def _send(types, held):
+    answer = {"step": steps.step, "types": types, "holders": held, "built": models.built()}
+    link.send("heap", answer)
 
 
 def _on_card():

@@ -55,6 +55,11 @@ def used(model):
         begins(guard.now())
 
 
+def built():
+    """How many models the program has begun."""
+    return _built
+
+
 def begins(now):
     """A new model begins."""
     global _built, _counted, _due_ns
