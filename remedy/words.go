@@ -101,6 +101,8 @@ func (r *Remedy) TitleFor(job Job) string {
 		return "use a shorter context, a smaller batch of the prompt, or fewer layers on the card"
 	case r.ID == SmallerImage && !job.trains():
 		return "use smaller images, or tiles of them"
+	case r.ID == Detach && job.Framework == TensorFlow:
+		return "keep numbers, not tensors"
 	case r.ID == Detach && !job.trains():
 		return "keep numbers or copies without their graph"
 	case r.ID == StreamData && job.onHost() && !job.readsFiles():
@@ -136,6 +138,8 @@ func (r *Remedy) WhyFor(job Job) string {
 		return "the card holds the table as bins and a histogram for each node"
 	case r.ID == TreeData && job.Facts[FramesOnly]:
 		return "every frame, and what an operation makes of it, lies on the card as a whole"
+	case r.ID == Detach && job.Framework == TensorFlow:
+		return "keep numbers, not tensors"
 	case r.ID == Detach && !job.trains():
 		return "a tensor that is put in a list stays, with all that it was computed from"
 	case (r.ID == Quantize8Bit || r.ID == Quantize4Bit) && job.trains():
