@@ -157,8 +157,11 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 	}
 	x.fill(c, &log.Hints)
 	x.job.Setup, x.job.Run = setup, run
-	x.Next = strings.Replace(x.Next, "memroom run -- YOUR COMMAND", run.Again(), 1)
 	x.advise(saving)
+	if len(x.Remedies) == 0 && x.Next == "" && x.job.Framework == remedy.PyTorch {
+		x.Next = nextCommand(c, &log.Hints, judged{}) // no remedy is shown to help: find out
+	}
+	x.Next = strings.Replace(x.Next, "memroom run -- YOUR COMMAND", run.Again(), 1)
 	return x
 }
 

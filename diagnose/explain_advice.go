@@ -7,14 +7,27 @@ import (
 	"memroom/remedy"
 )
 
-// mostAdvice is how many remedies an explanation names.
-const mostAdvice = 5
+// mostAdvice is how many remedies an explanation names. Where only words speak for them, what comes
+// further down is the least supported and was wrong most often, so fewer are named.
+const (
+	mostAdvice  = 5
+	mostByWords = 3
+)
+
+// most is how many remedies this explanation may name: more where the job was watched or where the
+// bytes that each saves are known.
+func (x *Explanation) most(saving Saving) int {
+	if x.job.Facts == nil || saving != nil {
+		return mostAdvice
+	}
+	return mostByWords
+}
 
 // advise fills in the best remedies, those with known bytes by what they save among equals.
 func (x *Explanation) advise(saving Saving) {
 	for _, id := range x.cures() {
 		r, ok := remedy.Find(id)
-		if !ok || len(x.Remedies) == mostAdvice || x.has(id) || r.Fits(x.job) != "" {
+		if !ok || len(x.Remedies) == x.most(saving) || x.has(id) || r.Fits(x.job) != "" {
 			continue
 		}
 		a := Advice{ID: id, Title: r.TitleFor(x.job), Why: r.WhyFor(x.job),

@@ -126,6 +126,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Pretrained: torch && (seen(c, h, trace.SignPretrained) || h.Trainer == "transformers" ||
 			h.Trainer == "axolotl" || h.Trainer == "vllm" || c.Kind == "dispatched") ||
 			c.Kind == "ggml" || c.Kind == "ollama",
+		remedy.OwnScript: drawsByScript(c),
 		remedy.Rays:      job.Trainer == remedy.RayTune || c.Framework == "ray",
 		remedy.Windows:   seen(c, h, trace.SignWindows) || c.Kind == "page_file",
 		remedy.WSL:       seen(c, h, trace.SignWSL),
@@ -150,6 +151,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Engine:     job.Program != "" && job.Program != "other",
 		remedy.Elsewhere:  job.Framework == remedy.TensorFlow || job.Framework == remedy.JAX,
 		remedy.Flat:       flatLayer.MatchString(c.Node+c.Text) || wideWeight(c),
+		remedy.Table:      wideWeight(c) && !flatLayer.MatchString(c.Node+c.Text),
 		remedy.IdlePool:   j.cause == CauseFragmentation || j.detail == "refused" || idleCounts(c),
 		remedy.Killed:     onHost(c) && len(c.Frames) == 0 && j.cause != CauseBatch,
 		remedy.Drawing:    job.Images,
@@ -160,6 +162,15 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Reads:      seen(c, h, trace.SignReads),
 	}
 	return facts
+}
+
+// drawsByScript reports whether the parts of an image generator are trained by a script that hands
+// them to accelerate: it loads them itself, so flags of a loader have no place.
+func drawsByScript(c *trace.Crash) bool {
+	prepared := slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+		return f.Name == "prepare_model" || f.Name == "_prepare_one"
+	})
+	return prepared && has(c, trace.SignPictures) && !has(c, trace.SignText)
 }
 
 // boosted are words of boosted trees, among those of libraries that keep tables on a card.

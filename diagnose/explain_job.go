@@ -20,6 +20,9 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if c.Capacity != nil {
 		job.Limit = *c.Capacity
 	}
+	if c.Where == event.WhereGPU && c.Requested != nil && c.Free != nil {
+		job.Missing, job.Held, job.Idle = *c.Requested-*c.Free, c.Allocated, c.Idle
+	}
 	switch c.Framework {
 	case "pytorch", "tensorflow", "jax":
 		job.Framework = remedy.Framework(c.Framework)

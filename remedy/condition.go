@@ -3,6 +3,8 @@ package remedy
 import (
 	"slices"
 	"strings"
+
+	"memroom/event"
 )
 
 // Work is what a program was doing when memory ran out. The empty one is not known.
@@ -34,6 +36,7 @@ const (
 	Cards      Fact = "several cards are used"
 	Loader     Fact = "a DataLoader feeds it"
 	Pretrained Fact = "a library of pretrained models loads the weights"
+	OwnScript  Fact = "a script trains the parts of an image generator"
 	Rays       Fact = "Ray runs it"
 	Windows    Fact = "it runs on Windows"
 	WSL        Fact = "it runs under WSL"
@@ -54,6 +57,7 @@ const (
 	Engine     Fact = "an inference engine runs, whose flags we know"
 	Elsewhere  Fact = "TensorFlow or JAX computes"
 	Flat       Fact = "a layer's weights grow with the whole input"
+	Table      Fact = "one weight has a row for every word or class"
 	IdlePool   Fact = "much lies idle in the pool"
 	Killed     Fact = "host memory is full, and nothing shows what held it"
 	Drawing    Fact = "images or clips are generated"
@@ -100,7 +104,7 @@ var conditions = map[ID]condition{
 	MicroBatch: {work: append([]Work{Preparing}, forward...), any: []Fact{Batches, Networks},
 		never: []Fact{OnCard, Killed, Segments, TreesSeen}},
 	HalfWeights: {work: []Work{Loading}, all: []Fact{Networks},
-		any: []Fact{Pretrained, Elsewhere}},
+		any: []Fact{Pretrained, Elsewhere}, never: []Fact{OwnScript}},
 	RightDevice:        {work: everyWork},
 	SaveParts:          {work: []Work{Saving, Evaluating, Preparing}},
 	LessAtOnce:         {work: everyWork, all: []Fact{OnCard}},
@@ -114,11 +118,13 @@ var conditions = map[ID]condition{
 	OptimizerPaged:     {work: trainingOnly, never: []Fact{SGDSeen}},
 	OptimizerOffload:   {work: trainingOnly, never: []Fact{SGDSeen}},
 	SetToNone:          {work: trainingOnly, all: []Fact{TorchSeen}},
-	Quantize8Bit:       {work: append([]Work{Loading}, forward...), all: []Fact{Pretrained}},
-	Quantize4Bit:       {work: append([]Work{Loading}, forward...), all: []Fact{Pretrained}},
-	LoRA:               {work: trainingOnly, any: []Fact{Text, Pretrained}},
-	Prune:              {work: trainingOnly, all: fewTexts},
-	Distill:            {work: trainingOnly},
+	Quantize8Bit: {work: append([]Work{Loading}, forward...), all: []Fact{Pretrained},
+		never: []Fact{OwnScript}},
+	Quantize4Bit: {work: append([]Work{Loading}, forward...), all: []Fact{Pretrained},
+		never: []Fact{OwnScript}},
+	LoRA:    {work: trainingOnly, any: []Fact{Text, Pretrained}},
+	Prune:   {work: trainingOnly, all: fewTexts},
+	Distill: {work: trainingOnly},
 	ShorterSequence: {work: append([]Work{Loading}, forward...), all: fewTexts,
 		never: []Fact{Drawing}},
 	SmallerImage:       {work: forward, all: []Fact{Pictures}},
@@ -137,10 +143,12 @@ var conditions = map[ID]condition{
 	DDPBucketView:      {work: trainingOnly, all: []Fact{Ranks}},
 	FSDP:               {work: []Work{Training, Loading}, all: []Fact{Ranks}},
 	ZeRO:               {work: trainingOnly, all: []Fact{Ranks}},
-	DeviceMap:          {work: append([]Work{Loading}, forward...), all: []Fact{Pretrained}},
-	TFGrowth:           {work: outsideTables},
-	TFAllocator:        {work: outsideTables},
-	TFDataBudget:       {work: []Work{Training, Evaluating, Preparing, Undecided}},
+	DeviceMap: {work: append([]Work{Loading}, forward...), all: []Fact{Pretrained},
+		never: []Fact{OwnScript}},
+	TFGrowth:    {work: outsideTables},
+	TFAllocator: {work: outsideTables},
+	TFDataBudget: {work: []Work{Training, Evaluating, Preparing, Undecided},
+		all: []Fact{DataSeen}},
 	DataLoaderWorkers: {work: []Work{Training, Evaluating, Preparing, Undecided},
 		any: []Fact{Loader}},
 	PinMemory: {work: []Work{Training, Evaluating, Preparing, Undecided},
@@ -207,6 +215,9 @@ func (r *Remedy) Fits(job Job) string {
 	if why := r.Applies(job); why != "" || job.Facts == nil {
 		return why
 	}
+	if why := job.outOfReach(r.ID); why != "" {
+		return why
+	}
 	c, ok := conditions[r.ID]
 	switch {
 	case !ok:
@@ -232,6 +243,46 @@ func (r *Remedy) Fits(job Job) string {
 		return "nothing shows that " + joinFacts(c.any)
 	}
 	return ""
+}
+
+// part is a share of the memory that figures of a message count.
+type part int
+
+const (
+	heldPart part = iota + 1 // what the program holds: the failed request stays as large as it is
+	idlePart                 // what lies idle in the allocator's pool
+)
+
+// frees has the remedies that free one part only. One is ruled out where that part is smaller than
+// what was missing.
+var frees = map[ID]part{
+	Checkpointing: heldPart, ActivationBudget: heldPart, ActivationOffload: heldPart,
+	OptimizerFused: heldPart, Optimizer8Bit: heldPart, OptimizerAdafactor: heldPart,
+	OptimizerPaged: heldPart, OptimizerOffload: heldPart, SetToNone: heldPart,
+	Quantize8Bit: heldPart, Quantize4Bit: heldPart, LoRA: heldPart, Prune: heldPart,
+	Detach: heldPart, RemoveHooks: heldPart, KeepLess: heldPart, ZeRO: heldPart, FSDP: heldPart,
+	ReleaseModels: heldPart, NotebookState: heldPart, EvalOutputs: heldPart,
+	ExpandableSegments: idlePart, MaxSplitSize: idlePart, Roundup: idlePart,
+	GCThreshold: idlePart,
+}
+
+// outOfReach gives a reason where the figures show that the remedy cannot free what was missing.
+func (job Job) outOfReach(id ID) string {
+	switch part := frees[id]; {
+	case job.Missing <= 0:
+	case part == heldPart && job.Held != nil && *job.Held+job.idle() < job.Missing:
+		return "less is held than was missing"
+	case part == idlePart && job.Idle != nil && *job.Idle < job.Missing:
+		return "less lies idle than was missing"
+	}
+	return ""
+}
+
+func (job Job) idle() event.Bytes {
+	if job.Idle == nil {
+		return 0
+	}
+	return *job.Idle
 }
 
 // perhaps reports whether a remedy of training may be printed with an "if": the log shows no work

@@ -157,3 +157,32 @@ func TestNothingIsPrintedUnasked(t *testing.T) {
 		}
 	}
 }
+
+// TestFiguresRuleOut: what frees less than was missing is not printed, whatever else speaks for it.
+func TestFiguresRuleOut(t *testing.T) {
+	size := func(b event.Bytes) *event.Bytes { return &b }
+	job := func(held, idle *event.Bytes) Job {
+		return Job{Where: event.WhereGPU, Framework: PyTorch, Work: Training, Missing: event.GiB,
+			Held: held, Idle: idle, Facts: map[Fact]bool{Networks: true, TorchSeen: true,
+				IdlePool: true, Batches: true, Text: true}}
+	}
+	for name, c := range map[string]struct {
+		id   ID
+		job  Job
+		fits bool
+	}{
+		"little is held":            {Checkpointing, job(size(100*event.MiB), size(0)), false},
+		"much is held":              {Checkpointing, job(size(9*event.GiB), size(0)), true},
+		"nothing says what is held": {Checkpointing, job(nil, nil), true},
+		"little is idle": {ExpandableSegments, job(size(9*event.GiB),
+			size(100*event.MiB)), false},
+		"much is idle": {ExpandableSegments, job(size(9*event.GiB), size(2*event.GiB)), true},
+		"it shrinks the request": {MicroBatch, job(size(100*event.MiB),
+			size(0)), true},
+	} {
+		r, _ := Find(c.id)
+		if why := r.Fits(c.job); (why == "") != c.fits {
+			t.Errorf("%s: %s: %q", name, c.id, why)
+		}
+	}
+}

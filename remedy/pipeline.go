@@ -92,14 +92,26 @@ func pipelines() []*Remedy {
 		Consent:     "model",
 		Walls:       anywhere,
 		Frameworks:  []Framework{TensorFlow, PyTorch, JAX},
-		code: map[Framework]string{
-			TensorFlow: "x = layers.GlobalAveragePooling2D()(x)   # pooling instead of Flatten; fewer units " +
-				"in Dense",
-			PyTorch: "x = F.adaptive_avg_pool2d(x, 1).flatten(1)   # pooling instead of a flatten over " +
-				"all pixels",
-			JAX: "x = x.mean(axis=(1, 2))   # pooling instead of a reshape over all pixels",
+		how: func(job Job, _ Setup) How {
+			if job.Facts[Table] {
+				return How{Args: "fewer words or classes (the frequent ones), or shorter vectors"}
+			}
+			framework := job.Framework
+			if flatCode[framework] == "" {
+				framework = TensorFlow
+			}
+			return How{Code: flatCode[framework]}
 		},
 	}}
+}
+
+// flatCode pools instead of flattening.
+var flatCode = map[Framework]string{
+	TensorFlow: "x = layers.GlobalAveragePooling2D()(x)   # pooling instead of Flatten; fewer units " +
+		"in Dense",
+	PyTorch: "x = F.adaptive_avg_pool2d(x, 1).flatten(1)   # pooling instead of a flatten over " +
+		"all pixels",
+	JAX: "x = x.mean(axis=(1, 2))   # pooling instead of a reshape over all pixels",
 }
 
 // howPipeline has the flags of the program that draws; diffusers is a library, whose code it is.

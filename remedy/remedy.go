@@ -191,8 +191,11 @@ type Job struct {
 	// as a log shows them, for the words of a remedy where there is no setup
 	Batch, Accumulate int
 	Asked             event.Bytes // the allocation that failed, 0 if unknown
-	Fits              int         // how many trials, or tokens, fit; 0: unknown
-	Share             float64     // of the card that is free for a server; 0: unknown
+	// of the card, as the message counts: asked for beyond what was free, in use, idle in the pool
+	Missing    event.Bytes
+	Held, Idle *event.Bytes
+	Fits       int     // how many trials, or tokens, fit; 0: unknown
+	Share      float64 // of the card that is free for a server; 0: unknown
 	// that the batch was seen to fit in, for the words of MicroBatch; 0: unknown
 	Pieces int
 	Run    event.Run // that the job was; its command is written into what to type

@@ -134,6 +134,10 @@ func (r *Remedy) WhyFor(job Job) string {
 	switch {
 	case r.ID == MicroBatch && !job.accumulates():
 		return "what is computed for one batch, and the batch itself, shrink with the number of samples"
+	case r.ID == MixedPrecision && !job.trains():
+		return "what matrix products compute takes two bytes a number instead of four"
+	case r.ID == SmallerLayer && job.Facts[Table]:
+		return "one table has a row for every word or class, and Adam keeps two more of its size"
 	case r.ID == TreeData && (job.Facts[LightGBM] || job.Facts[CatBoost]):
 		return "the card holds the table as bins and a histogram for each node"
 	case r.ID == TreeData && job.Facts[FramesOnly]:
