@@ -185,6 +185,12 @@ func byRay(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if count < 2 || c.Capacity == nil {
 		return judged{}, false
 	}
+	if used := c.Allocated; used != nil && fittingOn(c) == 0 {
+		return because(CauseUnknown, "trial_packing", 0,
+			"%d processes %s hold %s each; those that the message lists are %s of the %s in use, so more "+
+				"run than it shows", count, name, each, neighbourBytes(c), *used).
+			saying("many processes run on one node, %s among them", name), true
+	}
 	return because(CauseUnknown, "trial_packing", 0,
 		"%d processes %s hold %s each on a node of %s: about %d of them fit", count, name, each,
 		*c.Capacity, fittingOn(c)).
@@ -196,7 +202,8 @@ func byRay(c *trace.Crash, h *trace.Hints) (judged, bool) {
 // full, beside what else is in use, with a tenth of the node left.
 func fittingOn(c *trace.Crash) int {
 	_, count, each := mostCommon(c.Neighbours)
-	if count < 2 || c.Capacity == nil || each <= 0 {
+	if count < 2 || c.Capacity == nil || each <= 0 || c.Allocated != nil &&
+		2*neighbourBytes(c) < *c.Allocated { // most of what is used is not listed
 		return 0
 	}
 	rest := neighbourBytes(c) - event.Bytes(count)*each

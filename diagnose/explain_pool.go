@@ -30,7 +30,8 @@ func byPool(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				"memory was refused in or beside the workers of %s: each of them holds its own copy of the "+
 					"program, its data and its results", who), true
 		}
-		if onHost(c) && has(c, trace.SignDatasets) && len(c.Frames) == 0 && c.Steps == 0 {
+		if onHost(c) && has(c, trace.SignDatasets) && len(c.Frames) == 0 && (c.Steps == 0 ||
+			has(c, trace.SignPool)) {
 			return because(CauseHostData, "map_writer", 0.55,
 				"map (datasets) was running: each of its processes holds its own batch, results and what "+
 					"the function captures"), true

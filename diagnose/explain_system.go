@@ -176,8 +176,16 @@ func first[T comparable](values ...T) T {
 	return zero
 }
 
+// lockedByTF is the refusal of host memory by the CUDA driver, in TensorFlow's words.
+var lockedByTF = regexp.MustCompile(`failed to alloc(?:ate)? \d+ bytes on host: CUDA_ERROR_OUT_OF_MEMORY`)
+
 // byPinned knows refusals of locked host memory, which CUDA reports as its own shortage.
 func byPinned(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if c.Kind == "device_code" && onHost(c) && lockedByTF.MatchString(c.Text) {
+		return because(CauseSetting, "pinned", 0.75,
+			"TensorFlow asked the driver for host memory that is locked for copies to the card").
+			saying("pinned host memory ran out, not the card"), true
+	}
 	if c.Where != event.WhereGPU || c.Capacity != nil {
 		return judged{}, false
 	}

@@ -32,9 +32,55 @@ func (p *passage) line() string {
 // them.
 func (p *passage) text() string {
 	if p.cached == "" {
-		p.cached = untilAgain(strings.Join(p.following(14), " "), p.word)
+		p.cached = untilAgain(strings.Join(p.ownLines(14), " "), p.word)
 	}
 	return p.cached
+}
+
+// streamMark is what launchers put before each line to name the rank that wrote it: torchrun's
+// "[rank1]:", srun's "1:".
+var streamMark = later(`^\s{0,8}(?:\[rank\d{1,5}\]:|\[\d{1,5}\]:|\d{1,4}: )`)
+
+// streamOf gives the mark of a line, empty without one.
+func streamOf(line string) string {
+	if m := streamMark.FindStringSubmatch(line); m != nil {
+		return m[0]
+	}
+	return ""
+}
+
+// reach is how many lines below a message are looked at for those of its own rank.
+const reach = 40
+
+// ownLines is following without the lines that other ranks wrote in between. Marks count only where
+// that of the message comes again below: numbers that grep adds never do.
+func (p *passage) ownLines(n int) []string {
+	lines := p.following(n)
+	mark := streamOf(p.line())
+	if mark == "" {
+		return lines
+	}
+	own, again := lines[:1:1], false
+	end := p.window.lineEnd(p.at)
+	for range reach {
+		next := skipBreak(p.window.buf, end)
+		if next >= len(p.window.buf) || len(own) > n {
+			break
+		}
+		end = p.window.lineEnd(next)
+		line := cleanLine(p.window.buf[next:end])
+		switch streamOf(line) {
+		case mark:
+			again = true
+			own = append(own, withoutPrefix(line))
+		case "":
+			own = append(own, withoutPrefix(line))
+		}
+	}
+	if !again {
+		return lines
+	}
+	return own
 }
 
 // untilAgain cuts a text where its telling word comes a second time: there another message begins.

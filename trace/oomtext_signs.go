@@ -179,7 +179,7 @@ var signsNear = []sign{
 		`KSampler|VAEDecode|diffusers[/\\]pipelines|decode_first_stage|num_inference_steps|guidance_scale|` +
 		`text2video|img2img|txt2img|image2video|num_frames=|vae\.decode\(|diffusion sampling|decode\(latents`)},
 	{SignPool, later(`(?:Spawn|Fork)PoolWorker-(\d+)|multiprocess(?:ing)?[/\\]pool\.py|process_pool\.|` +
-		`ProcessPoolExecutor`)},
+		`ProcessPoolExecutor|died during map`)},
 	{SignNNUNet, later(`(?i)nnu-?net|batchgenerators`)},
 	{SignTrees, later(`(?i)\bxgboost|\blightgbm|\bcatboost|gpu_hist|\bcudf\b|\bcuml\b|rmm::|device_helpers\.cuh`)},
 	{SignText, later(`(?i)\btokens?\b|tokeniz|\b(?:llama|qwen|mistral|mixtral|gpt|bert|roberta|falcon|gemma|` +
@@ -223,7 +223,7 @@ var signsNear = []sign{
 	{SignScores, later(`(?i)attn|attention|softmax|einsum|matmul|\bbmm\b|baddbmm|transformer|\bscores\b|` +
 		`\bq @ k|modeling_|\bllama|\bqwen|\bgpt|\bbert`)},
 	{SignData, later(`(?i)\bcsv\b|\.npy\b|\.npz\b|pandas|numpy|\bnp\.|\barrays?\b|data ?sets?\b|data_?loader|` +
-		`data ?frame|pickle|parquet|\.jsonl?\b|arrow|hdf5|\.h5\b|lmdb|tfrecord|features|preprocess|\bcorpus\b`)},
+		`data ?frame|pickle|parquet|\.jsonl\b|(?:data|train|test|val|corpus)\w*\.json\b|arrow|hdf5|\.h5\b|lmdb|tfrecord|features|preprocess|\bcorpus\b`)},
 	{SignReads, later(`(?i)\bread_(?:csv|table|json|parquet|excel|feather|hdf|pickle|fwf)|\bcsv\b|\.np[yz]\b|\.parquet\b|` +
 		`\.jsonl?\b|\.h5\b|\.pkl\b|\.tsv\b|\bnp\.load|\bnumpy\.load|npyio|loadtxt|genfromtxt|fromfile|pickle|h5py|hdf5|` +
 		`lmdb|tfrecord|load_dataset|imread|\.readlines?\(|\.read\(|parsers?\.py`)},

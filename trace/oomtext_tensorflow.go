@@ -181,6 +181,8 @@ func readTFClass(p *passage) *Crash {
 	t := p.text()
 	lower := strings.ToLower(t)
 	switch {
+	case strings.Contains(lower, "at the bottom of memory"):
+		return nil // a TPU's, read with JAX's
 	case strings.Contains(lower, "oom when allocating"), strings.Contains(lower, "out of memory"),
 		strings.Contains(lower, "failed to allocate") && !strings.Contains(lower,
 			"failed to allocate memory"):

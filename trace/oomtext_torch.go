@@ -43,6 +43,8 @@ var torchWords = []entry{
 	{words: []string{"preempted by preemptionmode"}, endings: []*ending{cachePreempted}},
 	{words: []string{"bus error"}, endings: []*ending{bareBus}},
 	{words: []string{"error out of memory at line"}, endings: []*ending{torchRaw}},
+	{words: []string{"assert: out of memory", "cuda runtime error at", "cuda error at",
+		"cudaassert", "checkcudaerrors"}, endings: []*ending{ownCheck}},
 	{words: []string{"outofmemoryerror"}, endings: []*ending{translated, torchClassOnly}},
 }
 
@@ -53,6 +55,7 @@ var (
 	torchMPS       = &ending{kind: "torch_mps", read: readTorchMPS, frames: true, mayPass: true}
 	torchMPSBuffer = &ending{kind: "torch_mps_buffer", read: readMPSBuffer, frames: true}
 	torchAsync     = &ending{kind: "torch_async", read: readTorchAsync, frames: true, mayPass: true}
+	ownCheck       = &ending{kind: "own_check", read: readOwnCheck, frames: true}
 	torchRaw       = &ending{kind: "torch_raw", read: readTorchRaw, frames: true, mayPass: true}
 	torchCPU       = &ending{kind: "torch_cpu", read: readTorchCPU, frames: true, mayPass: true}
 	torchWorker    = &ending{kind: "torch_worker", read: readTorchWorker, frames: true,
@@ -91,8 +94,14 @@ var (
 	noNVML       = event.Bytes(1) << 60 // "17179869184.00 GiB" is NVML's "not available"
 )
 
+// countedOnly is the head of PyTorch's table of memory, which counts shortages and is none.
+var countedOnly = later(`CUDA OOMs:\s{1,20}\d`)
+
 func readTorchDevice(p *passage) *Crash {
 	t := p.text()
+	if countedOnly.MatchString(p.line()) {
+		return nil
+	}
 	device := deviceOOM.FindStringSubmatch(t)
 	if device == nil && !strings.Contains(strings.ToLower(t), "preemptively rejected") {
 		return nil
@@ -293,6 +302,20 @@ func readTorchAsync(p *passage) *Crash {
 var rawCUDA = pattern(`\b(?:(?:CUDA|HIP) (?:driver |runtime |kernel )?(?:error|failure|failed with error|call failed)|cuda runtime error|THCudaCheck FAIL|` +
 	`(?:cuda|hip)Error(?:MemoryAllocation|OutOfMemory)|Cuda failure|AcceleratorError|hip error|error code: 2|CUDA error 2|error=2)` +
 	`[^.;]{0,120}?out of memory|Error out of memory at line \d+`)
+
+// ownChecks are what programs in CUDA C++ print where they check each call themselves: the words of
+// cudaGetErrorString beside a file and a line.
+var ownChecks = later(`(?i)(?:\b(?:gpu|cuda|hip)\w{0,8}assert: out of memory \S+ \d+|` +
+	`\b(?:cuda|hip) (?:runtime )?error (?:at|in)[: ][^\n]{0,120}\.(?:cu|cuh|cpp|cc|h|hpp)[: (]{1,3}\d+\)?[^\n]{0,80}\s+` +
+	`[^\n]{0,40}\bout of memory|checkcudaerrors[^\n]{0,200}\b(?:out of memory|cudaErrorMemoryAllocation))`)
+
+func readOwnCheck(p *passage) *Crash {
+	text := p.line() + "\n" + strings.Join(p.following(1), "\n")
+	if !ownChecks.MatchString(text) || strings.Contains(p.line(), "#define") {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.92, Where: event.WhereGPU, Framework: "other"}
+}
 
 // foreign are programs that print the same words without PyTorch behind them.
 var foreign = []struct{ sign, name string }{

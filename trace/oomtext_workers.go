@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"slices"
 	"strings"
 
 	"memroom/event"
@@ -58,13 +59,20 @@ var aboutPool = later(`(?i)memory|worker|alloc|\boom\b|no longer alive|abruptly|
 // ownException gives the exception of a worker that stands above the words of its pool; empty where
 // none does. It tells why the worker ended, which the pool does not know.
 func ownException(p *passage) string {
-	for _, line := range p.above(60) {
+	for _, line := range slices.Concat(p.above(60), unpicklable(p.following(4))) {
 		m := raisedByName.FindStringSubmatch(strings.TrimSpace(withoutPrefix(line)))
 		if m != nil && !aboutPool.MatchString(line) && !lostOther.MatchString(line) {
 			return cut(m[0], 120)
 		}
 	}
 	return ""
+}
+
+// unpicklable gives the lines below that say what could not be handed to a worker.
+func unpicklable(lines []string) []string {
+	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+		return !strings.Contains(strings.ToLower(line), "pickle")
+	})
 }
 
 // raisedByName is the line that ends a traceback: the exception's name at its beginning.
