@@ -143,7 +143,7 @@ func (r *Remedy) WhyFor(job Job) string {
 	case r.ID == TreeData && job.Facts[FramesOnly]:
 		return "every frame, and what an operation makes of it, lies on the card as a whole"
 	case r.ID == Detach && job.Framework == TensorFlow:
-		return "keep numbers, not tensors"
+		return "a tensor that is put in a list stays, with its memory"
 	case r.ID == Detach && !job.trains():
 		return "a tensor that is put in a list stays, with all that it was computed from"
 	case (r.ID == Quantize8Bit || r.ID == Quantize4Bit) && job.trains():
