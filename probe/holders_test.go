@@ -187,10 +187,10 @@ func TestHeapHolders(t *testing.T) {
 		{[]string{"history list of 20", "total tensor"}, "history.append(block())"},
 		{nil, ""},
 	} {
-		if 2*i >= len(told) {
+		if 2*i+1 >= len(told) {
 			t.Fatalf("%d messages\n%s", len(told), j.err)
 		}
-		held := told[2*i].Holders // the first count told nothing
+		held := told[2*i+1].Holders // the first count tells of no growth yet
 		var names []string
 		for _, h := range held {
 			names = append(names, h.Name+" "+h.Kind)
