@@ -63,7 +63,8 @@ class Project:
         if path not in self._texts:
             text = ""
             try:
-                if os.path.getsize(path) <= LARGEST:
+                # a pipe that is called x.py would never end
+                if os.path.isfile(path) and os.path.getsize(path) <= LARGEST:
                     with open(path, encoding="utf-8", errors="replace") as f:
                         text = f.read()
             except OSError:

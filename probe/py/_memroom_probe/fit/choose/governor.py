@@ -1010,10 +1010,10 @@ class Governor:
         if seconds is None:
             return taken
         self._before = None
-        if seconds <= FASTER * needed and taken.keys() == before.keys():
+        if seconds <= FASTER * needed or taken.keys() != before.keys():
             return taken
         self._looks = LOOKS
-        return before if taken.keys() == before.keys() else taken
+        return before
 
     def _below(self, now, wall, limit):
         """What a choice may be predicted to need so that a request does not fail again that failed

@@ -21,7 +21,7 @@ from ..remedies import activation_offload
 from ..remedies.checkpointing import Part
 from . import speed
 from .parts import Record, take_apart
-from .run import by_grad, one, put_back, way_to_gradients
+from .run import by_grad, differentiate, one, put_back, way_to_gradients
 
 
 @dataclasses.dataclass
@@ -183,16 +183,8 @@ def _away(module, call, inputs, few, many, room, seen, space):
         begin = time.perf_counter()
         away = activation_offload.Away(module, (args, kwargs), above=0)
         with torch.enable_grad(), where or away:
-            results = [
-                t
-                for t in tree.flatten(call(*args, **kwargs))[0]
-                if is_tensor(t) and t.requires_grad and t.is_floating_point()
-            ]
-        if results:
-            by_grad(
-                [t.float().sum() for t in results],
-                [p for p in module.parameters() if p.requires_grad],
-            )
+            results = [t for t in tree.flatten(call(*args, **kwargs))[0] if is_tensor(t)]
+        differentiate(module, results, by_grad)
         room.wait()
         peak = room.peak() - before
         return max(peak - space(rows), peak / 4), time.perf_counter() - begin

@@ -66,11 +66,7 @@ def one(module, call, inputs, rows, room, backward):
     generators.note_drawn(drawn, generators.read(module))
     outputs = sum(t.numel() * t.element_size() for t in results)
     graph = 0 if room.is_card else max(0, room.held() - before - tally.bytes - outputs)
-    targets = [t for t in results if t.requires_grad and t.is_floating_point()]
-    if targets:
-        backward(
-            [t.float().sum() for t in targets], [p for p in module.parameters() if p.requires_grad]
-        )
+    differentiate(module, results, backward)
     room.wait()
     seconds = time.perf_counter() - begin
     gradients = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
@@ -97,6 +93,13 @@ def one(module, call, inputs, rows, room, backward):
         least=least,
         graph=graph,
     )
+
+
+def differentiate(module, results, backward):
+    """Runs the backward pass of a call. backward: how gradients are taken."""
+    sums = [t.float().sum() for t in results if t.requires_grad and t.is_floating_point()]
+    if sums:
+        backward(sums, [p for p in module.parameters() if p.requires_grad])
 
 
 def by_grad(sums, parameters):

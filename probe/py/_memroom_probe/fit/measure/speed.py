@@ -14,7 +14,7 @@ import torch
 
 from ..batch.inputs import is_tensor
 from ..calls import tree
-from .run import put_back
+from .run import differentiate, put_back
 
 SLOW = 0.5  # seconds of a run from which on one has to do
 TIMES = 2  # the faster of so many runs counts
@@ -83,9 +83,7 @@ def _both(
     args, kwargs = inputs.pick(list(range(rows)))
     with torch.enable_grad():
         results = [t for t in tree.flatten(call(*args, **kwargs))[0] if is_tensor(t)]
-    targets = [t for t in results if t.requires_grad and t.is_floating_point()]
-    if targets:
-        way([t.float().sum() for t in targets], [p for p in module.parameters() if p.requires_grad])
+    differentiate(module, results, way)
 
 
 def _ahead(call: Callable[..., Any], inputs: Any, rows: int) -> None:
