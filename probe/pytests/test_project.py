@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 from _memroom_probe.lint import project
 
@@ -20,7 +21,7 @@ class OtherFiles(unittest.TestCase):
 
     def write(self, name, text):
         path = os.path.join(self.folder, name)
-        with open(path, "w") as f:
+        with open(path, "w", encoding="utf-8") as f:
             f.write(text)
         return path
 
@@ -35,6 +36,23 @@ class OtherFiles(unittest.TestCase):
         self.assertFalse(self.contradicted(path))
         self.write("train.py", EMPTIES)
         self.assertTrue(self.contradicted(path))
+
+    def test_texts_are_kept_up_to_a_bound(self):
+        """What has no room is read again: the answer is the same."""
+        path = self.write("model.py", KEEPS)
+        self.write("a_large_one.py", "from model import Model\n" + "# \u2014\n" * 4000)
+        self.write("train.py", EMPTIES)
+        finding = {"rule": "module-keeps-tensors", "line": 3}
+        for room in (0, 2000, 64 << 10, 1 << 20):
+            around = project.Project([path])
+            with mock.patch.object(project, "HELD", room):
+                for _ in range(2):
+                    self.assertTrue(
+                        project.contradicted(around, path, ast.parse(KEEPS), finding), room
+                    )
+            kept = around._texts
+            self.assertLessEqual(sum(sys.getsizeof(t) for t in kept.values()), room)
+            self.assertEqual(len(kept), {0: 0, 2000: 2, 64 << 10: 3, 1 << 20: 3}[room], room)
 
     @unittest.skipIf(sys.platform == "win32", "no pipes with names")
     def test_a_pipe_is_not_read(self):

@@ -8,6 +8,7 @@ when a finding asks, never before: those that were given with this one, and thos
 import ast
 import os
 import re
+import sys
 from typing import Any, Dict, Iterator, List, Optional
 
 from . import source
@@ -15,6 +16,7 @@ from .names import FUNCTIONS, File, key, own
 
 LARGEST = 300_000  # bytes of a file that is looked into
 MOST = 4000  # files
+HELD = 256 << 20  # bytes of texts that are kept; what comes after is read again when asked for
 
 # Rules about something that stays until somebody empties it.
 _KEEPS = frozenset(
@@ -29,6 +31,7 @@ class Project:
     def __init__(self, paths: List[str]) -> None:
         self.given = [p for p in paths if p.endswith(".py")][:MOST]
         self._texts: Dict[str, str] = {}
+        self._held = 0
         self._beside: Dict[str, List[str]] = {}
 
     def others(self, path: str) -> Iterator[str]:
@@ -60,17 +63,25 @@ class Project:
         return self._beside[folder]
 
     def _text(self, path: str) -> str:
-        if path not in self._texts:
-            text = ""
-            try:
-                # a pipe that is called x.py would never end
-                if os.path.isfile(path) and os.path.getsize(path) <= LARGEST:
-                    with open(path, encoding="utf-8", errors="replace") as f:
-                        text = f.read()
-            except OSError:
-                pass
-            self._texts[path] = text
-        return self._texts[path]
+        text = self._texts.get(path)
+        if text is None:
+            text = _read(path)
+            size = sys.getsizeof(text)
+            if self._held + size <= HELD:
+                self._texts[path] = text
+                self._held += size
+        return text
+
+
+def _read(path: str) -> str:
+    try:
+        # a pipe that is called x.py would never end
+        if os.path.isfile(path) and os.path.getsize(path) <= LARGEST:
+            with open(path, encoding="utf-8", errors="replace") as f:
+                return f.read()
+    except OSError:
+        pass
+    return ""
 
 
 def _folder(path: str) -> str:
