@@ -339,7 +339,7 @@ def _is_number(file, node, names, depth) -> bool:
     if isinstance(node, ast.Name):
         return node.id in names or _plain_number(file, node.id)
     if isinstance(node, ast.Attribute):
-        return (file.dotted(node) or "").startswith("math.")
+        return (file.dotted(node) or "").startswith("math.") or _setting(file, node)
     if isinstance(node, ast.BinOp):
         return all(_is_number(file, n, names, depth) for n in (node.left, node.right))
     if isinstance(node, ast.UnaryOp):
@@ -368,6 +368,31 @@ def _is_number(file, node, names, depth) -> bool:
     return bool(returns) and all(
         s.value is not None and _is_number(file, s.value, known, depth - 1) for s in returns
     )
+
+
+_SETTINGS = frozenset("args opt opts config cfg conf hparams hp params FLAGS flags".split())
+_COUNTED = re.compile(
+    r"(^|_)(total|num|n|max|min|steps?|epochs?|iters?|rate|decay|warm_?up|ramp|start|end|final|"
+    r"anneal(ing)?|batches|rounds|episodes|frames)($|_)",
+    re.I,
+)
+
+
+def _setting(file, node) -> bool:
+    """args.warmup, or self.total_steps that is only ever given as a number or by the caller: a
+    Python number by its name.
+    """
+    owner = (key(node.value) or "").split(".")[-1]
+    if not _COUNTED.search(node.attr) or owner not in _SETTINGS | {"self"}:
+        return False
+    if owner != "self":
+        return True
+    values = [
+        s.value
+        for s in file.statements
+        if isinstance(s, ast.Assign) and any(key(t) == key(node) for t in targets(s))
+    ]
+    return bool(values) and all(isinstance(v, (ast.Name, ast.Constant)) for v in values)
 
 
 def _plain_number(file, name) -> bool:
@@ -414,29 +439,41 @@ def whole_arrays(file):
         name = file.callee(call) or ""
         first = call.args[0]
         parts = first.elts if isinstance(first, (ast.Tuple, ast.List)) else [first]
-        whole = [key(p) for p in parts if key(p) in loaded]
-        whole += [
-            ast_name(p)
-            for p in parts
-            if isinstance(p, ast.Call) and (file.callee(p) or "") in LOADING
-        ]
-        whole = [w for w in whole if not _SMALL.search(w)]
-        if not whole:
+        part, reader = _samples_of(file, parts, loaded)
+        if reader is None:
             continue
         if name.endswith("Dataset.from_tensor_slices") or name.endswith("Dataset.from_tensors"):
             yield rules.finding(
                 "tf-dataset-from-array",
                 call,
                 "`%s` is read whole and copied once more into the dataset: stream it from disk"
-                % whole[0],
+                % part,
+                hint=reader in _TEXT_TABLES,
             )
         elif name in ("tensorflow.constant", "tensorflow.convert_to_tensor"):
             yield rules.finding(
                 "tf-constant-dataset",
                 call,
-                "`%s` is read whole and copied into a tensor, on the GPU where there is one"
-                % whole[0],
+                "`%s` is read whole and copied into a tensor, on the GPU where there is one" % part,
+                hint=reader in _TEXT_TABLES,
             )
+
+
+# Numbers written as text are seldom as large as memory.
+_TEXT_TABLES = ("pandas.read_csv", "numpy.loadtxt", "numpy.genfromtxt")
+
+
+def _samples_of(file, parts, loaded):
+    """The first part that is not small by its name, and what read it: the samples themselves. What
+    stands behind them in a tuple (lengths, weights) is small beside them.
+    """
+    for p in parts:
+        inline = (file.callee(p) or "") if isinstance(p, ast.Call) else ""
+        name = ast_name(p) if inline else key(p) or ""
+        if name and _SMALL.search(name):
+            continue
+        return name, inline if inline in LOADING else loaded.get(name)
+    return "", None
 
 
 def ast_name(call):
