@@ -4,6 +4,7 @@ import ast
 import re
 
 from . import evidence, rules
+from .calls import resolve
 from .flow import (
     backward_values,
     calls_module,
@@ -198,6 +199,8 @@ def loss_to_cpu(file):
                     moved[name] = s
                 elif key(s.value) in moved or _arithmetic_on(s.value, moved):
                     moved[name] = moved[next(iter(variables(s.value) & set(moved)))]
+                elif _returns_on_cpu(file, scope, s.value):
+                    moved[name] = _returns_on_cpu(file, scope, s.value)
                 else:
                     moved.pop(name, None)
             for value in backward_values(s):
@@ -210,6 +213,24 @@ def loss_to_cpu(file):
                     "moving the loss to the CPU moves one number: backward still runs where the "
                     "forward pass ran, with all its memory",
                 )
+
+
+def _returns_on_cpu(file, scope, call):
+    """return criterion(out, y).cpu(), or of a name that was moved: in a function of this file that
+    is called here
+    """
+    function = resolve(scope, call) if isinstance(call, ast.Call) else None
+    if function is None:
+        return None
+    moved = {}
+    for s in in_order(function.body):
+        if isinstance(s, ast.Assign) and _to_cpu(file, s.value):
+            moved.update((key(t), s) for t in targets(s))
+        elif isinstance(s, ast.Return) and _to_cpu(file, s.value):
+            return s
+        elif isinstance(s, ast.Return) and key(s.value) in moved:
+            return moved[key(s.value)]
+    return None
 
 
 def _arithmetic_on(value, names):
