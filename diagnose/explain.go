@@ -190,6 +190,12 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 		x.job.On[remedy.EvalOutputs] = "little was held when it failed"
 		x.job.On[remedy.EmptyCache] = "little was held when it failed"
 	}
+	if found.detail == "offload_host" && has(c, trace.SignStates) {
+		x.job.On[remedy.LoadOnce] = "the weights were loaded already"
+	}
+	if x.Allocated == nil {
+		x.Allocated = c.Over
+	}
 	if found.detail == "oversized" && len(c.Code) > 0 && plainTable.MatchString(c.Code[0]) {
 		x.job.On[remedy.MicroBatch] = "the line makes a table, not a batch"
 	}
@@ -201,6 +207,7 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	x.job.Facts = factsOf(c, h, &x.job, found)
 	x.job.Inference = x.job.Inference || x.job.Work == remedy.Serving ||
 		x.job.Work == remedy.Generating
+	x.job.Forked = found.detail == "fork"
 	x.job.OwnCap = found.detail == "own_cap" && c.Framework == "pytorch"
 	x.Account, x.Figures = account(c), figuresBeside(c)
 	x.Verdict = verdict(c, found)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"memroom/event"
@@ -44,13 +45,13 @@ func (j judged) also(format string, args ...any) judged {
 func judge(c *trace.Crash, h *trace.Hints) judged {
 	steps := []func(*trace.Crash, *trace.Hints) (judged, bool){
 		byMistake, bySystem, byWall, byRay, byFullBefore, byNeighbour, byPickle, byStage, byFragments,
-		byElsewhere, byLauncher, byPool, byData, byGrowth, byImages, byEvalBar, byServer, byResumed,
+		byElsewhere, byOverflow, byLauncher, byPool, byData, byGrowth, byImages, byEvalBar, byServer, byResumed,
 		byTraceback, byNode, byPhase, byWords, bySteps, bySize, bySetting,
 	}
 	var doubts []string
 	for _, step := range steps {
 		j, ok := step(c, h)
-		if !ok {
+		if !ok || !proven(j, c, h) {
 			continue
 		}
 		if against := contradicted(j, c, h); against != "" {
@@ -75,6 +76,23 @@ func withDoubts(j judged, doubts []string) judged {
 // notMapped is the refusal of a mapping, which a full /dev/shm does not give.
 var notMapped = regexp.MustCompile(`unable to mmap[^\n]*Cannot allocate memory`)
 
+// sharedPiece is the name of a piece of shared memory: PyTorch counts those of a process in it.
+var sharedPiece = regexp.MustCompile(`unable to mmap \d+ bytes from file </torch_\d+_\d+_(\d+)>: Cannot allocate`)
+
+// manyPieces is a number of mappings from which the kernel's usual limit is near.
+const manyPieces = 50_000
+
+// piecesMade is how many pieces of shared memory a process had made, 0 where the message does not
+// tell.
+func piecesMade(text string) int {
+	m := sharedPiece.FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(m[1])
+	return n
+}
+
 // engineWarmup is what inference engines say when their start takes more than they reckoned.
 var engineWarmup = regexp.MustCompile(`(?i)memory occurred (?:when|during|while) (?:warming up|capturing|` +
 	`cuda graph)|lowering .max_num_seqs.|unable to warm ?up|not enough memory to handle \d+ prefill|` +
@@ -89,6 +107,10 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseShm, "", 0.95,
 			"shared memory (/dev/shm) is full: ranks exchange data in it").
 			saying("the buffers of collective operations (NCCL) do not fit into it"), true
+	case c.Where == event.WhereShm && piecesMade(c.Text) >= manyPieces:
+		return because(CauseSetting, "map_count", 0.75,
+			"the name of the piece counts %s that this process has shared: a process may have 65,530 mappings "+
+				"by default (vm.max_map_count)", thousands(int64(piecesMade(c.Text)))), true
 	case c.Where == event.WhereShm && notMapped.MatchString(c.Text):
 		return because(CauseShm, "shm_map", 0.6,
 			"shared memory could not be mapped (ENOMEM): host memory or a limit on it (ulimit -v, "+
@@ -264,11 +286,26 @@ func byElsewhere(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 			"in the same process, NCCL's buffers, or recorded CUDA graphs", rest, *c.Capacity), true
 }
 
+// byOverflow knows a program that has more allocated than the card holds: the driver of Windows
+// moves what does not fit to main memory, until that is full too.
+func byOverflow(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if c.Over == nil || c.Capacity == nil || c.Where != event.WhereGPU || posix(c) ||
+		c.InProcess != nil || seen(c, h, trace.SignWSL) {
+		return judged{}, false
+	}
+	return because(CauseUnknown, "overflow", 0,
+		"%s are allocated on a card of %s: as on Windows, where the driver keeps in main memory what does not "+
+			"fit, until that is full too; what fills it is not shown", *c.Over, *c.Capacity), true
+}
+
 // ranksOnOneCard: a rank other than the first, beside several small processes on one card. Each
 // rank opened a context there.
 func ranksOnOneCard(c *trace.Crash) bool {
 	return c.Rank > 0 && c.Card != nil && *c.Card != c.Rank && contexts(c) >= 2
 }
+
+// sureOfPieces is the confidence from which idle pieces alone are the cause.
+const sureOfPieces = 0.7
 
 // byFragments compares what lies idle in the pool with what was asked for. Idle memory that would
 // have served the request is fragmentation by definition; it is the cause where it is a fifth of
@@ -301,7 +338,7 @@ func byFragments(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		"%s lie idle in the pool while %s were refused: %.0f %% of the card in pieces that do not fit",
 		*c.Idle, *c.Requested, 100*share)
 	if c.Allocated != nil && float64(*c.Allocated) > 0.93*float64(*c.Capacity) {
-		j.confidence = 0.6
+		j.confidence = 0.6 // below sureOfPieces: what was being done counts too
 		j = j.also("the card is nearly full as well: %s of %s are live", *c.Allocated, *c.Capacity)
 	}
 	return j, true

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,143 +16,196 @@ type doubt struct {
 	says func(*trace.Crash, *trace.Hints) string
 }
 
-// claim is the rule under which an explanation may name a cause.
+// claim is the row under which a verdict may print a clause. Where it is not met, the clause of the
+// next claim that is met stands instead, and in the end what ran out, what is known, and the one
+// command that would find out.
 type claim struct {
-	needs  string  // the evidence that the step which makes the claim must have seen
-	unless []doubt // any of these takes it back
+	needs  string   // the evidence, in words
+	shown  []source // where it may stand: one of these; none: the row claims nothing
+	unless []doubt  // any of these takes it back
+	run    bool     // only a watched run shows it
 }
 
-// The rules by situation. A claim without a situation has the rule of its cause, see causeClaims.
-// Every situation has one; TestEveryClaimHasARule holds them to it.
+// The rows by situation. A claim without a situation has the row of its cause, see causeClaims.
+// Every situation has one, and every row is held to its sources: see explain_evidence_test.go.
 var claims = map[string]claim{
 	// a training step
-	"forward":  {"frames of a forward pass", training},
-	"backward": {"frames of a backward pass", training},
-	"logits":   {"frames of the loss over a vocabulary, 64 MiB or more asked for", training},
-	"attention": {"frames of attention that writes its scores, 64 MiB or more asked for",
-		append([]doubt{fewKeys}, training...)},
-	"pairs":         {"frames that compare all with all", training},
-	"longest_batch": {"steps that passed, then a request of an activation's size", grows},
-	"one_sample":    {"a shape whose first dimension is one", grows},
-	"oversized":     {"a request larger than the card", nil},
-	"host_tensor":   {"a request for one tensor of 64 GiB or more", nil},
-	"bad_size":      {"a request that no machine could serve", nil},
-	"full":          {"a small refusal after steps, or one without figures at the start", nil},
-	"late":          {"steps that passed", nil},
-	"open":          {"nothing: it claims no cause", nil},
-	"optimizer_step": {"frames or nodes of an optimizer",
-		[]doubt{deeper, statesExist, epochPassed, growthSeen}},
-	"images": {"a program that generates images", nil},
+	"forward": rule("frames of a forward pass", append([]doubt{feedsData}, training...),
+		stageOf("forward", "logits", "attention")),
+	"backward": rule("frames of a backward pass", training, stageOf("backward")),
+	"logits": rule("frames of the loss over a vocabulary, 64 MiB or more asked for", grows,
+		stageOf("logits")),
+	"attention": rule("frames of attention that writes its scores, 64 MiB or more asked for",
+		append([]doubt{fewKeys}, training...), stageOf("attention")),
+	"pairs": rule("frames that compare all with all", training, stageOf("pairs")),
+	"longest_batch": rule("steps that passed, then a request of an activation's size", grows,
+		together(passed(lateSteps), largeAsk), worded(recurrent)),
+	"one_sample":  rule("a shape whose first dimension is one", grows, worded(leadingShape)),
+	"oversized":   rule("a request larger than the card", nil, figure(requested, capacity)),
+	"host_tensor": rule("a request for one tensor of 64 GiB or more", nil, figure(requested)),
+	"bad_size":    rule("a request that no machine could serve", nil, figure(requested)),
+	"full":        rule("nothing: it claims no cause", nil),
+	"late":        rule("nothing: it claims no cause", nil),
+	"open":        rule("nothing: it claims no cause", nil),
+	"optimizer_step": rule("frames or nodes of an optimizer",
+		[]doubt{deeper, statesExist, epochPassed, growthSeen},
+		stageOf("optimizer_step"), worded(optimizerNode)),
+	"images": rule("a program that generates images", []doubt{learnsHere}, sign(trace.SignImages)),
 
 	// evaluation and generation
-	"eval_outputs": {"frames that join outputs, a list that takes them, or a rise in evaluation",
-		[]doubt{littleAsked}},
-	"eval_tensor":     {"frames of an evaluation, and a request of half the card", nil},
-	"eval_results":    {"frames that collect or pickle, inside an evaluation", nil},
-	"pickled":         {"frames that pickle", nil},
-	"engine_weights":  {"an engine's own words about its buffer", nil},
-	"engine_compute":  {"an engine's own words about its buffer", nil},
-	"engine_load":     {"frames of an engine that loads or creates weights", nil},
-	"request_batch":   {"a server's words, and a shape that tells the batch", nil},
-	"serving_request": {"a server's own words, and nothing of training", nil},
-	"eval_batch":      {"frames, a progress bar or words of an evaluation", []doubt{littleAsked}},
-	"metric_kept":     {"frames of a metric object, and words of a rise", nil},
-	"eval_late":       {"a progress bar far into an evaluation", nil},
-	"generation":      {"frames of generation", nil},
-	"kv_cache":        {"frames or words of an engine's cache", nil},
-	"serving_warmup": {"frames or words of an engine's warm-up",
-		nil},
-	"serving_start": {"an engine's own figures of the card", nil},
-	"dispatched":    {"the loader's own words", nil},
-	"predict_loop":  {"a node of predict, and words of a loop", nil},
+	"eval_outputs": rule("frames that join outputs, a list that takes them, or a rise in evaluation",
+		[]doubt{littleAsked}, evaluates),
+	"eval_tensor": rule("frames of an evaluation, and a request of half the card", nil,
+		together(evaluates, figure(requested, capacity))),
+	"eval_results": rule("frames that collect or pickle, inside an evaluation", nil, inStage(&pickling)),
+	"pickled":      rule("frames that pickle", nil, inStage(&pickling)),
+	"engine_weights": rule("an engine's own words about its buffer", nil,
+		kind("ggml", "ollama")),
+	"engine_compute": rule("an engine's own words about its buffer", nil, kind("ggml", "ollama")),
+	"engine_load": rule("frames of an engine that loads or creates weights", nil,
+		inStage(&engineLoads)),
+	"request_batch": rule("a server's words, and a shape that tells the batch", nil,
+		together(sign(trace.SignServing), worded(leadingShape))),
+	"serving_request": rule("a server's own words, and nothing of training", []doubt{learnsHere},
+		sign(trace.SignServing)),
+	"eval_batch": rule("frames, a progress bar or words of an evaluation", []doubt{littleAsked},
+		evaluates),
+	"metric_kept": rule("frames of a metric object, and words of a rise", nil,
+		together(inStage(&metricState), namedCause(CauseLeak))),
+	"eval_late":  rule("a progress bar far into an evaluation", nil, sign(trace.SignEvalLast)),
+	"generation": rule("frames of generation", nil, inStage(&generation)),
+	"kv_cache": rule("frames or words of an engine's cache", nil, stageOf("kv_cache"),
+		kind("serving_cache")),
+	"serving_warmup": rule("frames or words of an engine's warm-up", nil, stageOf("serving_warmup"),
+		worded(engineWarmup), sign(trace.SignCapturing)),
+	"serving_start": rule("an engine's own figures of the card", nil, kind("serving_cache")),
+	"dispatched":    rule("the loader's own words", nil, kind("dispatched")),
+	"predict_loop":  rule("a node of predict, and words of a loop", nil, worded(predicting)),
 
 	// weights on their way
-	"load":            {"frames or nodes that load or create weights", []doubt{deeper, modelFitted}},
-	"load_to_card":    {"frames that restore a saved state", []doubt{deeper}},
-	"load_host":       {"frames that restore a saved state, and host memory that ran out", nil},
-	"load_beside":     {"frames that restore a saved state, and a card that others hold", nil},
-	"checkpoint_save": {"frames, words or a step of saving", []doubt{deeper}},
-	"save_copy":       {"a run that saw the copy being made", nil},
-	"full_state_dict": {"frames or words that gather a state dict", []doubt{deeper}},
-	"joining":         {"words of a tool that joins shards", nil},
-	"merge":           {"frames or words of merging adapters", []doubt{deeper}},
-	"ranks_load":      {"words of loading, and several ranks", nil},
-	"resume_host":     {"words of a checkpoint, and no step", nil},
-	"resumed":         {"words of a checkpoint, and a small request", grows},
-	"offload_host":    {"a setting that offloads", nil},
-	"not_sharded":     {"a setting that shards, and words that memory stays", nil},
+	"load": rule("frames, nodes or words that load or create weights", []doubt{deeper, modelFitted},
+		stageOf("load"), inStage(&movingModel), inStage(&copiesWeights), worded(weightNode),
+		phase("load")),
+	"load_to_card": rule("frames that restore a saved state", []doubt{deeper},
+		stageOf("load_to_card", "load")),
+	"load_host": rule("frames that restore a saved state, and host memory that ran out", nil,
+		together(stageOf("load_to_card"), hostKill)),
+	"load_beside": rule("frames that restore a saved state, and a card that others hold", nil,
+		stageOf("load_to_card")),
+	"checkpoint_save": rule("frames, words or a step of saving", []doubt{deeper},
+		stageOf("checkpoint_save"), sign(trace.SignSaveSteps), phase("save")),
+	"save_copy": watched("a run that saw the copy being made"),
+	"full_state_dict": rule("frames or words that gather a state dict", []doubt{deeper},
+		stageOf("full_state_dict")),
+	"joining": rule("words of a tool that joins shards", nil, sign(trace.SignJoining)),
+	"merge": rule("frames or words of merging adapters", []doubt{deeper}, stageOf("merge"),
+		sign(trace.SignMerging)),
+	"ranks_load": rule("words of loading, and several ranks", nil,
+		together(phase("load"), severalRanks)),
+	"resume_host": rule("words of a checkpoint, and no step", nil, sign(trace.SignResumed)),
+	"resumed":     rule("words of a checkpoint, and a small request", grows, sign(trace.SignResumed)),
+	"offload_host": rule("a setting that offloads, or states that were being made in host memory",
+		nil, sign(trace.SignOffload), together(sign(trace.SignStates), hostKill)),
+	"not_sharded": rule("a setting that shards, and words that memory stays", nil,
+		together(sign(trace.SignUnsharded), sign(trace.SignZeRO3))),
 
 	// other holders of the card
-	"context": {"frames that open a context, and nothing on the card yet",
-		[]doubt{deeper, stepsMade, holdsMuch}},
-	"contexts":       {"several small processes on the card", nil},
-	"ranks_on_card":  {"a rank on the card of another", nil},
-	"first_card":     {"frames of DataParallel's gathering", nil},
-	"full_before":    {"a small refusal at the start", []doubt{stepsMade, holdsMuch}},
-	"host_neighbour": {"a table of processes with another program in it", nil},
-	"trial_left":     {"a card that others hold, and trials of Ray", nil},
-	"handle":         {"the refusal of a library's handle, in a forward pass", nil},
-	"library_start":  {"the refusal of a library's handle", []doubt{stepsMade}},
-	"cells":          {"a notebook with much on the card before", nil},
+	"context": rule("frames or a call that opens a context, and nothing on the card yet",
+		[]doubt{deeper, stepsMade, holdsMuch}, stageOf("context"), worded(contextRefused),
+		worded(contextKept)),
+	"contexts":      rule("several small processes on the card", nil, listed),
+	"ranks_on_card": rule("a rank on the card of another", nil, listed),
+	"first_card":    rule("frames of DataParallel's gathering", nil, stageOf("first_card")),
+	"full_before": rule("a small refusal at the start, or a table of a full card",
+		[]doubt{stepsMade, holdsMuch}, figure(requested), sign(trace.SignTaken, trace.SignSmallPool)),
+	"host_neighbour": rule("a table of processes with another program in it", nil, listed),
+	"trial_left": rule("a card that others hold, and trials of Ray", nil, kind("ray_gpu_wait"),
+		sign(trace.SignRayTune)),
+	"handle": rule("the refusal of a library's handle, in a forward pass", nil,
+		kind("library_status")),
+	"library_start": rule("the refusal of a library's handle", []doubt{stepsMade},
+		kind("library_status", "tf_library")),
+	"cells": rule("a notebook with much on the card before", nil,
+		together(sign(trace.SignNotebook), figure(allocated))),
 
 	// limits and settings
-	"small_device":  {"the message's own figure of the device", nil},
-	"cuda_graphs":   {"the message's figure of private pools", nil},
-	"pinned":        {"frames that lock host memory", nil},
-	"wsl":           {"WSL, and a message without figures", nil},
-	"own_cap":       {"the message's own cap, with more free than asked", nil},
-	"refused":       {"the message's own figures: more free than asked", nil},
-	"page_file":     {"Windows' own words", nil},
-	"mps_elsewhere": {"the message's own figures", nil},
-	"one_piece":     {"the message's own figures", nil},
-	"board":         {"the words of a board with one memory", nil},
-	"heap":          {"the words of a heap with its own limit", nil},
-	"workspace":     {"TensorRT's words", nil},
-	"nccl":          {"NCCL's words", nil},
-	"shm_map":       {"a mapping that was refused", nil},
-	"mappings":      {"a mapping of a file that was refused, or a table that shows room", nil},
-	"elsewhere":     {"the message's own figures of the process and of PyTorch", nil},
+	"small_device": rule("the message's own figure of the device", nil, figure(capacity)),
+	"cuda_graphs":  rule("the message's figure of private pools", nil, figure(private, allocated)),
+	"pinned": rule("frames or words of host memory that is locked", nil, inStage(&locking),
+		worded(lockedHost)),
+	"wsl": rule("WSL, and a message without figures", nil, sign(trace.SignWSL)),
+	"own_cap": rule("the message's own cap, with more free than asked", nil,
+		figure(capacity, free, requested), kind("cupy")),
+	"refused": rule("the message's own figures: more free than asked", nil,
+		figure(requested, free, capacity), figure(allocated, elsewhere, capacity, requested)),
+	"page_file":     rule("Windows' own words", nil, kind("page_file")),
+	"mps_elsewhere": rule("the message's own figures", nil, figure(capacity, elsewhere, allocated)),
+	"one_piece":     rule("the message's own figures", nil, figure(requested, capacity, allocated)),
+	"board":         rule("the words of a board with one memory", nil, kind("board")),
+	"heap":          rule("the words of a heap with its own limit", nil, kind("heap")),
+	"workspace":     rule("TensorRT's words", nil, kind("tensorrt")),
+	"nccl":          rule("NCCL's words", nil, worded(ncclWord)),
+	"map_count":     rule("a count of mappings near the kernel's limit", nil, worded(sharedPiece)),
+	"overflow":      rule("the message's own figures: more allocated than the card has", nil, figure(over)),
+	"shm_map":       rule("a mapping that was refused", nil, worded(notMapped)),
+	"mappings": rule("a mapping that was refused, or a table that shows room", nil,
+		kind("torch_shm", "errno_memory", "memory_error", "bad_alloc", "array_memory", "torch_cpu")),
+	"elsewhere": rule("the message's own figures of the process and of PyTorch", nil,
+		figure(inProcess, allocated, capacity)),
 
 	// data in host memory
-	"workers":        {"a worker that was killed, or frames of the loader", nil},
-	"pool_workers":   {"a pool that lost a worker", nil},
-	"spawn_copy":     {"frames of spawning", nil},
-	"fork":           {"frames of forking", nil},
-	"retraced":       {"a run that counted the traces of a function", nil},
-	"worker_cache":   {"a run that saw the dataset in a worker grow", nil},
-	"ranks_read":     {"a run whose ranks read the same file", nil},
-	"map_writer":     {"frames or words of map (datasets)", nil},
-	"shuffle_buffer": {"tf.data's words about its buffer", nil},
-	"ranks_data":     {"several ranks that name the same data", nil},
-	"data_on_card":   {"a line or tensor that holds a whole array", []doubt{stepsMade}},
-	"not_copied":     {"TensorFlow's words about a copy", nil},
-	"dask_worker":    {"Dask's own words", nil},
-	"tree_data":      {"words of boosted trees or tables", nil},
-	"table_share":    {"the message's own figures of what it takes and what is free", nil},
-	"object_store":   {"Ray's own words", nil},
-	"ray_data":       {"Ray Data's words, and a store over its limit", nil},
-	"trial_packing":  {"Ray's table of processes", nil},
+	"workers": rule("a worker that was killed, or frames of the loader", nil,
+		kind("torch_worker"), stageOf("workers"), sign(trace.SignWorkerKill)),
+	"pool_workers": rule("a pool that lost a worker", nil, kind("pool_worker"),
+		sign(trace.SignPool)),
+	"spawn_copy":   rule("frames of spawning", nil, stageOf("spawn_copy")),
+	"fork":         rule("frames of forking", nil, stageOf("fork")),
+	"retraced":     watched("a run that counted the traces of a function"),
+	"worker_cache": watched("a run that saw the dataset in a worker grow"),
+	"ranks_read":   watched("a run whose ranks read the same file"),
+	"map_writer": rule("frames or words of map (datasets)", nil, stageOf("map_writer"),
+		sign(trace.SignDatasets)),
+	"shuffle_buffer": rule("tf.data's words about its buffer", nil, sign(trace.SignShuffle)),
+	"ranks_data":     rule("several ranks that name the same data", nil, sign(trace.SignDataLoad)),
+	"data_on_card": rule("a line or tensor that holds a whole array", []doubt{stepsMade},
+		codeMoves, inStage(&copiesData), worded(leadingShape), largestChunk),
+	"not_copied":  rule("TensorFlow's words about a copy", nil, kind("tf_library")),
+	"dask_worker": rule("Dask's own words", nil, kind("dask")),
+	"tree_data":   rule("words of boosted trees or tables", nil, sign(trace.SignTrees)),
+	"table_share": rule("the message's own figures of what it takes and what is free", nil,
+		figure(requested, free)),
+	"object_store": rule("Ray's own words", nil, kind("ray_store")),
+	"ray_data": rule("Ray Data's words, and a store over its limit", nil,
+		sign(trace.SignRayData)),
+	"trial_packing": rule("Ray's own words", nil, rayRuns),
 
 	// what grows
-	"growth_host":       {"figures of memory that rise", nil},
-	"growth_seen":       {"figures of memory that rise", nil},
-	"trials_in_process": {"two trials or folds of one process", nil},
-	"models_in_loop":    {"a node's name that counts models", nil},
-	"limit":             {"nothing: it claims no cause", nil},
+	"growth_host":       rule("figures of memory that rise", nil, sign(trace.SignGrowth)),
+	"growth_seen":       rule("figures of memory that rise", nil, sign(trace.SignGrowth)),
+	"trials_in_process": rule("two trials or folds of one process", nil, sign(trace.SignTrialNo)),
+	"models_in_loop": rule("a node's name that counts models", nil, worded(modelNumber),
+		worded(madeInLoop)),
+	"limit": rule("nothing: it claims no cause", nil),
 }
 
-// causeClaims are the rules of claims that name no situation.
+// causeClaims are the rows of claims that name no situation.
 var causeClaims = map[Cause]claim{
-	CauseBatch: {"steps that passed, a large request, or a batch that is named",
-		append([]doubt{serves, littleAsked}, training...)},
-	CauseModel:         {"words or frames of weights", []doubt{modelFitted}},
-	CauseFragmentation: {"more idle in the pool than was asked for", []doubt{expands}},
-	CauseLeak:          {"figures or words of a rise", nil},
-	CauseNeighbour:     {"memory of the card that this program does not hold", []doubt{ownProcess}},
-	CauseHostData:      {"a refused array, or words of data", []doubt{loadsWeights}},
-	CauseShm:           {"the words of a full /dev/shm", nil},
-	CauseSetting:       {"the words of a limit", nil},
-	CauseBug:           {"a request that no machine could serve", nil},
+	CauseBatch: rule("steps that passed, a large request, or a batch that is named",
+		append([]doubt{serves, littleAsked, settingUp}, training...), passed(1), largeAsk, batchNamed,
+		namedCause(CauseBatch), figure(requested, capacity)),
+	CauseModel: rule("words or frames of weights", []doubt{modelFitted}, namedCause(CauseModel),
+		kind("no_batch_left")),
+	CauseFragmentation: rule("more idle in the pool than was asked for", []doubt{expands},
+		figure(idle, requested, capacity), worded(saysPieces)),
+	CauseLeak: rule("figures or words of a rise", nil, namedCause(CauseLeak), sign(trace.SignGrowth)),
+	CauseNeighbour: rule("memory of the card that this program does not hold", []doubt{ownProcess},
+		listed, notOurs, namedCause(CauseNeighbour), kind("tf_backpedal")),
+	CauseHostData: rule("a refused array, or words of data", []doubt{loadsWeights},
+		kind("array_memory", "memory_error", "notebook_ram", "r_vector", "torch_cpu"),
+		namedCause(CauseHostData), stageOf("")),
+	CauseShm:     rule("the words of a full /dev/shm", nil, sharedFull),
+	CauseSetting: rule("the words of a limit", nil),
+	CauseBug:     rule("a request that no machine could serve", nil, figure(requested)),
 }
 
 // What speaks against the activations of one batch, and against one long batch.
@@ -216,6 +270,24 @@ var (
 		func(c *trace.Crash, _ *trace.Hints) string {
 			return fmt.Sprintf("%s steps had passed", thousands(c.Steps))
 		}}
+	// learnsHere: a model is trained, by frames or words that nothing else has.
+	learnsHere = doubt{func(c *trace.Crash, h *trace.Hints, _ judged) bool { return learns(c, h) },
+		fixed("a model is trained here")}
+	// feedsData: a Python function of TensorFlow's input pipeline ran, not a layer.
+	feedsData = doubt{func(c *trace.Crash, _ *trace.Hints, _ judged) bool {
+		_, ok := pipelines.in(c)
+		return ok && onHost(c)
+	}, fixed("it failed in a Python function of the input pipeline, not in a layer")}
+	// settingUp: a size alone is no activation while a program is still being put together.
+	settingUp = doubt{func(c *trace.Crash, _ *trace.Hints, j judged) bool {
+		return c.Steps == 0 && !passIn(c.Frames) && slices.ContainsFunc(
+			c.Frames[:min(len(c.Frames), 3)], func(f event.Frame) bool {
+				return settingName.MatchString(f.Name)
+			})
+	}, func(c *trace.Crash, _ *trace.Hints) string {
+		return fmt.Sprintf("it failed while something was set up (%s in %s), before the first step",
+			c.Frames[0].Name, c.Frames[0].File)
+	}}
 	// littleAsked: what asked for so little is not what fills the card.
 	littleAsked = doubt{func(c *trace.Crash, _ *trace.Hints, _ judged) bool { return fullAlready(c) },
 		func(c *trace.Crash, _ *trace.Hints) string {
@@ -246,6 +318,34 @@ var (
 		return ok && j.detail == "" && onHost(c)
 	}, fixed("it failed while weights were read, not data")}
 )
+
+// settingName are functions that put a program together.
+var settingName = regexp.MustCompile(`(?i)^(?:__init__|_?(?:setup|init|initialize|prepare|build|create|configure|` +
+	`wrap|register)(?:_\w+)?|\w+_wrapper)$`)
+
+// pipelines are frames of Python functions that an input pipeline calls.
+var pipelines = stage{names: []string{"generator_py_func", "py_function", "_py_func", "numpy_function"},
+	files: []string{"tensorflow/python/ops/script_ops", "data/ops/dataset_ops",
+		"data/ops/from_generator_op"}}
+
+// Words that are evidence by themselves.
+var (
+	contextKept = regexp.MustCompile(`cuDevicePrimaryCtxRetain`)
+	lockedHost  = regexp.MustCompile(`cudaHostAlloc|cudaHostRegister|bytes on host: CUDA_ERROR_OUT_OF_MEMORY|` +
+		`pinned host memory`)
+	ncclWord   = regexp.MustCompile(`(?i)nccl`)
+	saysPieces = regexp.MustCompile(`Due to fragmentation, the largest`)
+)
+
+func sharedFull(c *trace.Crash, _ *trace.Hints) bool { return c.Where == event.WhereShm }
+
+func rayRuns(c *trace.Crash, _ *trace.Hints) bool { return c.Framework == "ray" }
+
+// codeMoves: a line of code moves a whole array to the card.
+func codeMoves(c *trace.Crash, _ *trace.Hints) bool { _, ok := byMovedData(c); return ok }
+
+// largestChunk: one block of the pool is a large part of it.
+func largestChunk(_ *trace.Crash, h *trace.Hints) bool { return h.LargestChunk > 0 }
 
 // hostWeights are frames that read weights into host memory.
 var hostWeights = stage{names: []string{"from_pretrained", "load_state_dict", "load_checkpoint",

@@ -36,7 +36,7 @@ var works = map[string]remedy.Work{
 	"checkpoint_save": remedy.Saving, "full_state_dict": remedy.Saving, "joining": remedy.Saving,
 
 	"workers": remedy.Preparing, "pool_workers": remedy.Preparing, "spawn_copy": remedy.Preparing,
-	"fork": remedy.Preparing, "map_writer": remedy.Preparing, "shuffle_buffer": remedy.Preparing,
+	"map_count": remedy.Preparing, "fork": remedy.Preparing, "map_writer": remedy.Preparing, "shuffle_buffer": remedy.Preparing,
 	"ranks_data": remedy.Preparing, "data_on_card": remedy.Preparing, "shm_map": remedy.Preparing,
 	"object_store": remedy.Preparing, "ray_data": remedy.Preparing,
 	"tree_data": remedy.Tables, "table_share": remedy.Tables,
@@ -134,7 +134,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Detection: has(c, trace.SignDetection),
 		remedy.Mapped:    has(c, trace.SignDatasets) || j.detail == "map_writer",
 		remedy.Hooks:     has(c, trace.SignHooks),
-		remedy.Offloaded: seen(c, h, trace.SignOffload),
+		remedy.Offloaded: seen(c, h, trace.SignOffload) || j.detail == "offload_host",
 		remedy.Split: seen(c, h, trace.SignZeRO3) || j.detail == "full_state_dict" ||
 			j.detail == "joining" || h.Trainer == "deepspeed",
 		remedy.TorchSeen:  torch,

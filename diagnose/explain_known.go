@@ -210,6 +210,12 @@ func oversizedBy(c *trace.Crash, h *trace.Hints) string {
 	return "all pairs at once, a whole input in one piece, or a wrong shape"
 }
 
+// oversized explains one request that is larger than the card.
+func oversized(c *trace.Crash, h *trace.Hints) judged {
+	return because(CauseBatch, "oversized", 0.6, "%s alone are more than the card's %s: %s",
+		*c.Requested, *c.Capacity, oversizedBy(c, h))
+}
+
 // bySize uses the size of the request: large tensors belong to a batch.
 func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch {
@@ -221,19 +227,22 @@ func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				"the step itself needs, which grows with the batch", *c.Requested, *c.Capacity, m[2], m[1]).
 			saying("its arguments and what the step itself needs do not fit together"), true
 	case c.Kind == "jax_exhausted" && c.Requested != nil && c.Capacity != nil:
+		there := fmt.Sprintf("%s are there", *c.Capacity)
+		if c.Free != nil {
+			there = fmt.Sprintf("%s of %s were free", *c.Free, *c.Capacity)
+		}
 		return because(CauseBatch, "", 0.55,
-			"the compiled program needs %s, and %s are there: its arguments (weights and what belongs to them), "+
-				"and what one step computes, which grows with the batch", *c.Requested, *c.Capacity), true
+			"the compiled program needs %s, and %s: its arguments (weights and what belongs to them), "+
+				"and what one step computes, which grows with the batch", *c.Requested, there), true
 	case timesCard(c) >= largerThanCard:
-		return because(CauseBatch, "oversized", 0.55,
-			"one tensor alone is %.1f times the card: %s", timesCard(c), oversizedBy(c, h)), true
+		return oversized(c, h), true
 	case c.Kind == "jax_exhausted" && onCard(c) && large(c):
 		return because(CauseBatch, "", 0.55,
 			"the program asked for %s at once: what the step itself needs, which grows with the batch",
 			*c.Requested), true
 	case onCard(c) && large(c) && c.Framework != "other":
 		return because(CauseBatch, "", 0.55,
-			"one tensor of %s was asked for: tensors of that size are activations, which grow with the batch",
+			"%s were asked for at once: most often what one batch needs, which grows with its size",
 			*c.Requested), true
 	case c.Kind == "torch_cpu" && c.Requested != nil && *c.Requested >= hugeTensor &&
 		!slices.ContainsFunc(c.Code, madeOfData.MatchString):
@@ -387,7 +396,12 @@ func withFigures(j judged, c *trace.Crash) judged {
 				"transpose it so that a long one comes last (multiples of 128)", times, m[1])
 		}
 	}
-	if c.Idle != nil && c.Allocated == nil && c.Kind == "torch_device" {
+	if onCard(c) && c.Free != nil && c.Requested != nil && *c.Free > *c.Requested &&
+		j.cause != CauseSetting && j.cause != CauseFragmentation {
+		j = j.also("%s were free when the message was written, more than was asked for: something had been given "+
+			"back by then, or the driver keeps that much for itself", *c.Free)
+	}
+	if c.Over != nil && j.detail != "overflow" {
 		return j.also("the message's figures contradict each other: more is said to be allocated than the card " +
 			"has, so they cannot be added up")
 	}

@@ -127,10 +127,11 @@ func byFullBefore(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	return judged{}, false
 }
 
-// withStage adds to a card that others hold what the program itself was doing, because both count:
+// withStage adds to a card that others hold, or that is nearly full beside its idle pieces, what the program itself was doing, because both count:
 // with the neighbour gone, a large request may still not fit.
 func withStage(j judged, c *trace.Crash, h *trace.Hints) judged {
-	if j.cause != CauseNeighbour || j.detail != "" || len(c.Frames) == 0 {
+	short := j.cause == CauseFragmentation && j.confidence < sureOfPieces
+	if j.cause != CauseNeighbour && !short || j.detail != "" || len(c.Frames) == 0 {
 		return j
 	}
 	at, ok := byStage(c, h)

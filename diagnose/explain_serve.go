@@ -84,7 +84,7 @@ var (
 		"dump_to_path", "collect_results_gpu"},
 		code: []string{"pickle.dump", "pickle.dumps", "joblib.dump", "cPickle.dump", "dill.dump",
 			"mmcv.dump(", "mmengine.dump("}}
-	checkpointing = stage{files: []string{"torch/serialization", "torch\\serialization",
+	checkpointing = stage{files: []string{"torch/serialization",
 		"paddle/framework"}, names: []string{"state_dict", "save_checkpoint", "save_pretrained"},
 		code: []string{"torch.save(", "state_dict", "param_dict"}}
 )

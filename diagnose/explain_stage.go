@@ -27,10 +27,11 @@ type stage struct {
 // in gives the frame that shows the stage, innermost first.
 func (s *stage) in(c *trace.Crash) (int, bool) {
 	for i, f := range c.Frames {
-		if s.unlike != nil && s.unlike.MatchString(f.File) {
+		file := strings.ReplaceAll(f.File, "\\", "/") // of Windows
+		if s.unlike != nil && s.unlike.MatchString(file) {
 			continue
 		}
-		if slices.Contains(s.names, f.Name) || containsAny(f.File, s.files) ||
+		if slices.Contains(s.names, f.Name) || containsAny(file, s.files) ||
 			s.like != nil && s.like.MatchString(f.Name) ||
 			i < len(c.Code) && (containsAny(c.Code[i], s.code) || s.called(c.Code[i])) {
 			return i, true
@@ -66,7 +67,7 @@ func containsAny(text string, parts []string) bool {
 
 // ownStages are reached by one kind of work only. They say more than figures do.
 var ownStages = []stage{
-	{names: []string{"gather_map"}, files: []string{"nn/parallel/comm.py", "nn\\parallel\\comm.py",
+	{names: []string{"gather_map"}, files: []string{"nn/parallel/comm.py",
 		"parallel/scatter_gather.py"},
 		code:  []string{"_C._gather(", "self.gather(outputs"},
 		cause: CauseBatch, detail: "first_card", sure: 0.75,
@@ -127,8 +128,10 @@ var ownStages = []stage{
 var passThrough = regexp.MustCompile(`jax/_src|jax/interpreters|tensorflow/python/(?:ops|eager|framework|client|` +
 	`training|distribute|util)|jax/core|fire/core|click/core|concurrent/futures|/asyncio/|/starlette/|/uvicorn/`)
 
-// Names that people give to functions that save and restore.
+// Names that people give to functions that set up an optimizer, that save and that restore.
 var (
+	settingOptimizer = regexp.MustCompile(`(?i)^_?(?:setup|init|initialize|create|build|configure|prepare|wrap|zero)` +
+		`_\w*optim\w*$`)
 	saving = regexp.MustCompile(`(?i)^_?(?:\w+_)?save_?(?:\w+_)?(?:ckpt|checkpoint|model|state|weights|` +
 		`all|everything)s?(?:_\w+)?$`)
 	resuming = regexp.MustCompile(`(?i)^_?(?:auto_)?(?:resume|restore)(?:_?(?:from_?)?(?:ckpt|checkpoint|` +
@@ -141,8 +144,7 @@ var trainingStages = []stage{
 		"_load_pretrained_model", "load_model", "load_weights", "get_sharded",
 		"_load_state_dict_into_model", "load_pretrained", "_load_state_dict_into_meta_model",
 		"load_checkpoint_and_dispatch", "create_quantized_param"},
-		files: []string{"/utils/weights.py", "model_loader", "core_model_loading", "paddle/framework/io.py",
-			"paddle\\framework\\io.py"}, code: []string{"paddle.load(", "mx.nd.load("},
+		files: []string{"/utils/weights.py", "model_loader", "core_model_loading", "paddle/framework/io.py"}, code: []string{"paddle.load(", "mx.nd.load("},
 		cause: CauseModel, detail: "load", sure: 0.75, says: "while weights were loaded"},
 	{names: []string{"add_weight", "add_variable", "_add_variable_with_custom_getter", "create_weights",
 		"reset_parameters", "variable_creator_scope"},
@@ -158,9 +160,14 @@ var trainingStages = []stage{
 		cause: CauseModel, detail: "optimizer_step", sure: 0.7, says: "in the optimizer's step"},
 	{names: []string{"_configure_zero_optimizer", "_configure_optimizer",
 		"_create_fp16_partitions", "_setup_for_real_optimizer", "_configure_distributed_model",
-		"_sync_module_states", "_verify_param_shape_across_processes"}, cause: CauseModel,
-		detail: "optimizer_step", sure: 0.65,
+		"_sync_module_states", "_verify_param_shape_across_processes"},
+		like: settingOptimizer, files: []string{"_optim.py", "_optimizer.py", "_optim/"},
+		code:  []string{"fp32_flat", "fp32_from", "master_param"},
+		cause: CauseModel, detail: "optimizer_step", sure: 0.65,
 		says: "while the model and its optimizer were set up"},
+	{names: []string{"_convert_to_fp32"}, cause: CauseBatch, detail: "logits", sure: 0.65,
+		says: "while the output of the model was copied to 32 bits: of a language model the logits of every " +
+			"token, over the whole vocabulary"},
 	{names: []string{"eager_attention_forward"}, code: []string{"key_states.transpose",
 		"key.transpose(-1", "k.transpose(-2", "k.transpose(-1", "attn_weights =",
 		"attention_scores =",
@@ -218,7 +225,7 @@ var (
 		code: []string{"torch.cat(", "torch.stack(", "torch.vstack(", "np.concatenate(",
 			".extend(", "tf.concat(", "preds_host", "all_outputs ="}}
 	// metricState are metric objects that keep what they are given until they are reset
-	metricState = stage{files: []string{"torchmetrics/", "torchmetrics\\", "ignite/metrics"},
+	metricState = stage{files: []string{"torchmetrics/", "ignite/metrics"},
 		names: []string{"dim_zero_cat"}}
 	// gatheredOnly are reached in evaluation only, so that a traceback cut around them is enough
 	gatheredOnly = stage{names: []string{"nested_concat", "torch_pad_and_concatenate",
@@ -471,8 +478,8 @@ func filledBefore(c *trace.Crash) bool {
 // tinyAsk is less than any activation: what asked for it says nothing.
 const tinyAsk = event.MiB
 
-// anyLoss are losses of every classifier, not only of those over a vocabulary.
-var anyLoss = regexp.MustCompile(`^(?:cross_entropy|log_softmax|nll_loss|logsumexp)$`)
+// anyLoss are losses and outputs of every classifier, not only of those over a vocabulary.
+var anyLoss = regexp.MustCompile(`^(?:_convert_to_fp32|cross_entropy|log_softmax|nll_loss|logsumexp)$`)
 
 // pairsOf are the methods that train on a chosen and a rejected answer; GRPO and PPO do not.
 var pairsOf = regexp.MustCompile(`(?i)dpo|orpo|concatenated`)
@@ -492,7 +499,7 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	for i := range trainingStages {
 		j, ok := trainingStages[i].judge(c)
-		if !ok {
+		if !ok || j.detail == "optimizer_step" && deeper.is(c, h, j) { // the pass inside counts
 			continue
 		}
 		if (j.detail == "forward" || j.detail == "backward") && timesCard(c) >= largerThanCard {
@@ -535,7 +542,8 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			!seen(c, h, trace.SignText) && h.Seq == 0 && (c.Requested == nil ||
 			*c.Requested < event.GiB || seen(c, h, trace.SignPictures)) {
 			j.detail = "forward"
-			j.evidence[0] = strings.Replace(j.evidence[0], trainingStages[i].says, "in the loss", 1)
+			j.evidence[0] = strings.Replace(j.evidence[0], trainingStages[i].says,
+				"where the output of the model is used", 1)
 		}
 		method := first(c.Signs[trace.SignPreference], h.Signs[trace.SignPreference])
 		if j.detail == "logits" && pairsOf.MatchString(method) {

@@ -39,8 +39,7 @@ func byMistake(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			saying("that is %.0f times the card: a bug (a wrong shape or index), not a shortage",
 				times), true
 	case times >= largerThanCard && len(c.Frames) == 0 && !wholeProgram.MatchString(c.Text):
-		return because(CauseBatch, "oversized", 0.55,
-			"one tensor alone is %.1f times the card: %s", times, oversizedBy(c, h)), true
+		return oversized(c, h), true
 	}
 	return judged{}, false
 }
@@ -179,6 +178,11 @@ func first[T comparable](values ...T) T {
 // lockedByTF is the refusal of host memory by the CUDA driver, in TensorFlow's words.
 var lockedByTF = regexp.MustCompile(`failed to alloc(?:ate)? \d+ bytes on host: CUDA_ERROR_OUT_OF_MEMORY`)
 
+// locking are frames that lock host memory.
+var locking = stage{names: []string{"pin_memory", "_pin_memory_loop", "do_one_step"},
+	files: []string{"_utils/pin_memory.py"}, code: []string{".pin_memory(", "cudaHostAlloc",
+		"cudaHostRegister"}}
+
 // byPinned knows refusals of locked host memory, which CUDA reports as its own shortage.
 func byPinned(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if c.Kind == "device_code" && onHost(c) && lockedByTF.MatchString(c.Text) {
@@ -189,9 +193,7 @@ func byPinned(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if c.Where != event.WhereGPU || c.Capacity != nil {
 		return judged{}, false
 	}
-	frame, pinned := frameOf(c, stage{names: []string{"pin_memory", "_pin_memory_loop",
-		"do_one_step"}, files: []string{"_utils/pin_memory.py"}, code: []string{".pin_memory(",
-		"cudaHostAlloc", "cudaHostRegister"}})
+	frame, pinned := frameOf(c, locking)
 	wsl := seen(c, h, trace.SignWSL)
 	switch {
 	case pinned && wsl:

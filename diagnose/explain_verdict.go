@@ -42,7 +42,7 @@ func subject(c *trace.Crash, j judged) string {
 		return "The limit of the program's own heap was reached"
 	case j.detail == "mappings":
 		return "Host memory was refused to the process"
-	case j.detail == "shm_map":
+	case j.detail == "shm_map", j.detail == "map_count":
 		return "Shared memory could not be had"
 	case j.detail == "pinned", j.detail == "wsl":
 		return "CUDA could not get memory"

@@ -50,7 +50,7 @@ func limits() []*Remedy {
 		Why: "a process may have no more mappings or address space than its limits allow, whatever the " +
 			"machine has",
 		Equivalence: Exact,
-		Walls:       []event.Where{event.WhereHost, event.WhereCgroup},
+		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereShm},
 		how: func(Job, Setup) How {
 			return How{Args: lines("cat /proc/PID/limits; wc -l /proc/PID/maps; sysctl vm.max_map_count vm.overcommit_memory",
 				"sysctl -w vm.max_map_count=1048576   # as root; or fewer, larger files",
@@ -122,6 +122,13 @@ func howRaise(job Job, _ Setup) How {
 	case job.Where == event.WhereCgroup:
 		return How{Args: larger(job.Limit, "G", 16) + " or more where the limit is set: the container's memory, " +
 			"the scheduler's request, or MemoryMax of a service"}
+	}
+	if job.Facts[Pinned] {
+		return How{Args: "free -h; ulimit -l   # what is free, and how much of it may be locked; smaller batches " +
+			"lock less"}
+	}
+	if job.Facts[Windows] {
+		return How{Args: "a machine with more memory, or a larger page file"}
 	}
 	return How{Args: "ulimit -v unlimited   # if `ulimit -v` shows a limit; else a machine with more " +
 		"memory, or swap"}

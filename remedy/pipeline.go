@@ -23,12 +23,15 @@ func pipelines() []*Remedy {
 		Equivalence: Exact,
 		Walls:       onHost,
 		slowdown:    constant(1.3),
-		how: func(Job, Setup) How {
-			return How{Code: lines("ds.map(f, num_proc=2, batch_size=100, writer_batch_size=100, "+
+		how: func(job Job, _ Setup) How {
+			how := How{Code: lines("ds.map(f, num_proc=2, batch_size=100, writer_batch_size=100, "+
 				"keep_in_memory=False)",
 				"# large tables the function needs: as a data set in Arrow files, not as a dict that is copied "+
-					"to every process"),
-				Args: "sysctl vm.overcommit_memory=1   # where fork itself is refused and root may change it"}
+					"to every process")}
+			if job.Forked {
+				how.Args = "sysctl vm.overcommit_memory=1   # root may let the kernel promise more"
+			}
+			return how
 		},
 	}, {
 		ID:    PipelineOffload,

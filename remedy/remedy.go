@@ -173,6 +173,7 @@ type Job struct {
 	Notebook  bool          // it runs in a notebook
 	Spawned   bool          // workers are spawned, not forked: each gets a pickled copy of the data set
 	Bare      bool          // it is said to run outside of containers
+	Forked    bool          // the kernel would not promise the parent's memory to a child
 	OwnCap    bool          // the limit is a cap that the program set for its share of the card
 	HostLimit bool          // the limit is that of `memroom run --host-mem`
 	Images    bool          // it generates images or clips

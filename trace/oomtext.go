@@ -39,6 +39,7 @@ type Crash struct {
 	Alike      int          // processes of the victim's name that hold about as much as it
 	InProcess  *event.Bytes // this process in all, as the driver sees it
 	Private    *event.Bytes // in private pools, such as those of CUDA graphs
+	Over       *event.Bytes // said to be allocated, and more than the card has
 	Elsewhere  *event.Bytes // Apple's GPU: held by the process outside of PyTorch's pool
 	Capped     bool         // Capacity is a cap that the program set for itself
 	Total      *event.Bytes // the card itself, where Capacity is such a cap
@@ -224,6 +225,9 @@ func (l *logReader) keep(s *ending, c *Crash, p *passage, offset int64) {
 		text := p.around()
 		c.Signs.add(text)
 		c.Steps, c.Ranks, c.Named = p.steps(), ranksIn(text), namedSizes(text)
+		if statesMade.MatchString(text) {
+			delete(c.Signs, SignStates)
+		}
 		if done := p.evalLast(); done != "" {
 			c.Signs.put(SignEvalLast, done)
 		}

@@ -50,6 +50,16 @@ var (
 
 var libraryFailed = pattern(`\b((?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND|HIPBLAS|ROCBLAS|MIOPEN)_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED|INTERNAL_ERROR)|CUFFT_ALLOC_FAILED)|valid cuDNN algorithm`)
 
+// driverNamed is the reason that TensorFlow gives where it knows the driver's version.
+var driverNamed = pattern(`insufficient driver version: \d`)
+
+// driverOld is a library that did not start where the message names the driver as the reason.
+func driverOld(framework string) *Crash {
+	return &Crash{Class: Other, Sure: 0.6, Where: event.WhereUnknown, Framework: framework,
+		What: "a GPU library could not start, and the message names the driver's version; " +
+			"`nvidia-smi` shows whether the card was full, which looks the same"}
+}
+
 // readLibraryStatus reads what cuBLAS and its kin answer when the card has no room for their
 // handles and workspaces. "Not initialized" is ambiguous: on a full card it is the same thing, else
 // a broken installation.
@@ -65,6 +75,10 @@ func readLibraryStatus(p *passage) *Crash {
 		c.Framework = "tensorflow"
 	}
 	status := strings.ToUpper(m[1])
+	if strings.Contains(status, "NOT_INITIALIZED") && driverNamed.MatchString(
+		strings.Join(p.following(6), "\n")) {
+		return driverOld(c.Framework)
+	}
 	switch {
 	case strings.Contains(status, "ALLOC_FAILED") && strings.Contains(strings.ToLower(t), "create"):
 		// the first call of a library: a kernel that failed before it is reported here as well

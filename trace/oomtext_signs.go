@@ -21,6 +21,7 @@ const (
 	SignEvalToHost = "eval_host"   // eval_accumulation_steps is set: predictions go to the host
 	SignZeRO3      = "zero3"       // ZeRO stage 3 or full sharding is configured
 	SignOffload    = "offload"     // optimizer or parameters live in host memory
+	SignStates     = "states"      // DeepSpeed was making the optimizer's states when it ended
 	SignUnsharded  = "unsharded"   // memory does not shrink with more cards, as somebody says
 	SignTrials     = "trials"      // trials, folds or models one after the other
 	SignTrialNo    = "trial_no"    // trials or folds of one process; the value is the last number
@@ -92,10 +93,17 @@ type sign struct {
 	is   *expression
 }
 
+// statesBegun is what DeepSpeed announces before it makes the optimizer's states, with nothing that
+// tells of their end.
+var statesBegun = later(`(Before initializing optimizer states)`)
+
+// statesMade is what it announces once they exist.
+var statesMade = later(`After initializing optimizer states|After initializing ZeRO optimizer`)
+
 // signsNear are looked for in the lines around a crash.
 var signsNear = []sign{
-	{SignWSL, later(`\bWSL ?2?\b|microsoft-standard`)},
-	{SignWindows, later(`\b[A-Z]:\\{1,2}[\w .-]+\\|\b[Ww](?:indows|in) ?(?:10|11|Server)\b|WinError|\bWDDM\b|` +
+	{SignWSL, later(`\bWSL ?2?\b|microsoft-standard|@(?:DESKTOP|LAPTOP)-[A-Z0-9]+:[^\n]{0,120}[$#]`)},
+	{SignWindows, later(`\b[A-Z]:\\{1,2}[\w .-]+\\|~\\\w+\\|\\[Ll]ib\\site-packages|\b[Ww](?:indows|in) ?(?:10|11|Server)\b|WinError|\bWDDM\b|` +
 		`win_amd64|win32`)},
 	{SignBare, later(`(?i)without["']? (?:using )?(?:a )?(?:docker|containers?)|` +
 		`(?:not|n't) (?:using|use|in|inside) (?:a |any )?(?:docker|container)|` +
@@ -113,6 +121,7 @@ var signsNear = []sign{
 	{SignOffload, later(`(?i)(?:z[23]|zero\w*|ds|stage\d?)[\w-]*offload|offload_(?:optimizer|param|opt)|` +
 		`cpu_offload|DeepSpeedZeRoOffload|DeepSpeedCPUAdam|offload[\w-]*\.json|CPU Offload: True|` +
 		`extension module cpu_adam|Adam Optimizer #\d+ is created with`)},
+	{SignStates, statesBegun},
 	{SignUnsharded, later(`(?i)(?:memory|usage|vram)[^.\n]{0,70}\b(?:stays?|remains?|is|are) ` +
 		`(?:\w+ )?the same|(?:not|n't|no|without) (?:\w+ )?(?:reduc|decreas|shrink|chang|sav|lower)\w*` +
 		`[^.\n]{0,40}\b(?:memory|vram)|(?:memory|vram)[^.\n]{0,60}\b(?:not|n't) ` +
@@ -182,7 +191,7 @@ var signsNear = []sign{
 		`ProcessPoolExecutor|died during map`)},
 	{SignNNUNet, later(`(?i)nnu-?net|batchgenerators`)},
 	{SignTrees, later(`(?i)\bxgboost|\blightgbm|\bcatboost|gpu_hist|\bcudf\b|\bcuml\b|rmm::|device_helpers\.cuh`)},
-	{SignText, later(`(?i)\btokens?\b|tokeniz|\b(?:llama|qwen|mistral|mixtral|gpt|bert|roberta|falcon|gemma|` +
+	{SignText, later(`(?i)\btokens?\b|\bunsloth\b|tokeniz|\b(?:llama|qwen|mistral|mixtral|gpt|bert|roberta|falcon|gemma|` +
 		`deepseek|chatglm|bloom|phi|t5|vicuna|baichuan|internlm|yi)[-_\d]|\b(?:llm|prompts?|vocab\w*|` +
 		`causal ?lm|lm_head|seq2seq|chatbot|max_(?:seq|model)_len\w*|seq_?len\w*|max_length|context (?:length|size|` +
 		`window)|kv cache|language model)\b|\bopt-\d|causallm|modeling_(?:llama|qwen|gpt|bert|mistral|gemma|opt|t5)|\bn_ctx\b`)},
@@ -263,13 +272,21 @@ var notOffloaded = later(`(?i)enable_\w*cpu_offload\w*|[\w.-]*(?:no|without|wo|n
 var otherImages = later(`(?i)(?:docker|container|base|oci|disk|ami|pull\w*|push\w*) images?\b|\bimage: |` +
 	`memory patches|to avoid fragmentation|memory segment\w*|segmentation fault|expandable_segments?`)
 
+// installed are paths of an environment: the folder that it lies in says nothing about the program.
+var installed = later(`[^\s"']*[/\\](?:\.?v?envs?|conda|miniconda3?|anaconda3?)[/\\][^\s"']*?(?:site|dist)-packages`)
+
 func (s *Signs) add(text string) {
 	if notOffloaded.MatchString(text) {
 		text = notOffloaded.ReplaceAllString(text, " ")
 	}
 	text = otherImages.ReplaceAllString(text, " ")
+	program := installed.ReplaceAllString(text, " ")
 	for _, n := range signsNear {
-		if m := n.is.FindStringSubmatch(text); m != nil {
+		where := text
+		if n.name == SignImages || n.name == SignProgram || n.name == SignPictures {
+			where = program
+		}
+		if m := n.is.FindStringSubmatch(where); m != nil {
 			if *s == nil {
 				*s = Signs{}
 			}
@@ -392,7 +409,8 @@ var (
 	stepWords = later(`(?i)\b(?:global_)?(?:step|iter(?:ation)?|it)s?["']?\]?\s?[=:]?\s?\[?(\d{1,9})\b`)
 	batchWord = later(`(?i)\bepoch:?\s?\[?\d+(?:/\d+)?[\],:]*\s?(?:batch|iter|step)e?s?[:#]?\s?\[?(\d{1,9})\b`)
 	lossSeen  = later(`(?i)['"]?\b(?:train_)?loss['"]?\s?[=:]\s?\d`)
-	notSteps  = later(`(?i)loading|resum|download|fetching|\bmap\b|tokeniz|shards|filter|saving|preprocess|` +
+	notSteps  = later(`(?i)total (?:\w+ )?steps|accumulation steps|warm-?up steps|max(?:imum)? steps|` +
+		`steps per |number of (?:\w+ )?steps|num steps|loading|resum|download|fetching|\bmap\b|tokeniz|shards|filter|saving|preprocess|` +
 		`generating|capturing|evaluat|validat|predict|caching|sanity|layers|\btest`)
 )
 

@@ -160,6 +160,9 @@ func readTFLibrary(p *passage) *Crash {
 					" were free: its version or that of the driver"}
 		}
 	}
+	if driverNamed.MatchString(strings.Join(p.following(6), "\n")) {
+		return driverOld("tensorflow")
+	}
 	sure := 0.6
 	if strings.Contains(t, "ALLOC_FAILED") || strings.Contains(strings.ToLower(t),
 		"out of memory") || strings.HasPrefix(p.word, "dst tensor") {

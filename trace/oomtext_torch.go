@@ -171,7 +171,7 @@ func (c *Crash) dropNonsense() {
 	if c.Allocated == nil || c.Capacity == nil || *c.Allocated <= *c.Capacity+*c.Capacity/50 {
 		return
 	}
-	c.Allocated = nil
+	c.Over, c.Allocated = c.Allocated, nil
 	if len(c.Neighbours) == 1 && c.InProcess == nil {
 		own := c.Neighbours[0].Bytes
 		c.InProcess, c.Neighbours = &own, nil
