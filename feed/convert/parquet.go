@@ -259,7 +259,7 @@ func writeValues(out file.ColumnChunkWriter, dtype string, raw []byte, depth, ag
 		size, value := smallInt(dtype)
 		_, err = w.WriteBatch(each(raw, size, value), depth, again)
 	default:
-		err = fmt.Errorf("a writer of %T", out)
+		err = fmt.Errorf("memroom cannot write a column of this kind to Parquet (%T): write .arrow", out)
 	}
 	return err
 }

@@ -21,12 +21,11 @@ import (
 // without the quotes of a string.
 func (c *column) cell(out []byte, row int) ([]byte, bool) {
 	if c.Kind == table.Fixed {
-		width := elementWidth(c.Column)
 		values := c.fixed[row*c.Width : (row+1)*c.Width]
 		if len(c.Shape) == 0 {
 			return number(out, c.DType, values)
 		}
-		return numbers(out, c.DType, values, width), false
+		return nested(out, c.DType, values, c.Shape), false
 	}
 	if len(c.null) > 0 && c.null[row] == 1 {
 		return append(out, "null"...), true
@@ -46,13 +45,20 @@ func (c *column) cell(out []byte, row int) ([]byte, bool) {
 	return append(out, text...), false
 }
 
-// elementWidth is the bytes of one value of a fixed column.
-func elementWidth(c table.Column) int {
-	width := c.Width
-	for _, n := range c.Shape {
-		width /= max(1, n)
+// nested appends an array with a list for each of its dimensions.
+func nested(out []byte, dtype string, values []byte, shape []int) []byte {
+	size := len(values) / max(1, shape[0])
+	if len(shape) == 1 {
+		return numbers(out, dtype, values, max(1, size))
 	}
-	return width
+	out = append(out, '[')
+	for i := range shape[0] {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = nested(out, dtype, values[i*size:(i+1)*size], shape[1:])
+	}
+	return append(out, ']')
 }
 
 func numbers(out []byte, dtype string, values []byte, width int) []byte {
@@ -208,6 +214,9 @@ func (w *csvWriter) Write(b Batch) error {
 				_ = json.Unmarshal(cell, &text) // it was written as JSON just now
 			}
 			w.line = w.quoted(w.line, text)
+		}
+		if len(w.line) == 0 { // readers skip a line with nothing on it
+			w.line = append(w.line, `""`...)
 		}
 		if _, err := w.out.Write(append(w.line, '\n')); err != nil {
 			return err
