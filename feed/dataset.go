@@ -121,7 +121,8 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 	}
 	if len(fields) == 0 {
 		d.Close()
-		return nil, fmt.Errorf("%s is empty: it has neither rows nor a line of column names",
+		return nil, fmt.Errorf("%s is empty: it has neither rows nor a line of column names. Is it "+
+			"still being written?",
 			strings.Join(names[:min(len(names), 3)], ", "))
 	}
 	var opened []source.File
@@ -166,7 +167,8 @@ func (d *Dataset) Changed() error {
 		return err
 	}
 	if !slices.Equal(names, d.Files) {
-		return fmt.Errorf("files were added or removed since the data was indexed")
+		return fmt.Errorf("files were added or removed since the data was indexed: start the " +
+			"stream again")
 	}
 	for i, name := range names {
 		if source.Remote(name) {
@@ -178,7 +180,7 @@ func (d *Dataset) Changed() error {
 		}
 		f.Close()
 		if f.Identity() != d.files[i].Identity() {
-			return fmt.Errorf("%s has changed since it was indexed", name)
+			return fmt.Errorf("%s has changed since it was indexed: start the stream again", name)
 		}
 	}
 	return nil
@@ -250,8 +252,9 @@ func (d *Dataset) decode(b int32) (*table.Rows, error) {
 	}
 	rows, err := decoder.Decode(p.block, d.Columns)
 	if err == nil && int64(rows.Count) != p.block.Rows {
-		err = fmt.Errorf("%s: %d rows where the index has %d: the file has changed", f.Name(), rows.Count,
-			p.block.Rows)
+		err = fmt.Errorf("%s: %d rows where the index has %d: the file has changed: start the "+
+			"stream again",
+			f.Name(), rows.Count, p.block.Rows)
 	}
 	return rows, err
 }

@@ -134,7 +134,7 @@ func (s *chunkScan) need(n int64) error {
 		return nil
 	}
 	if n-have > s.end-s.at {
-		return fmt.Errorf("offset %d: the column ends inside a page", s.at)
+		return damaged("offset %d: the column ends inside a page", s.at)
 	}
 	size := have + min(max(n-have, ahead), s.end-s.at)
 	if int64(cap(s.room)) < size {
@@ -157,7 +157,7 @@ func (s *chunkScan) header() (pageHeader, error) {
 	for want := int64(512); ; want *= 8 { // statistics may hold long texts
 		left := int64(len(s.buf)) + s.end - s.at
 		if left == 0 {
-			return pageHeader{}, fmt.Errorf("the column ends before its rows do")
+			return pageHeader{}, damaged("the column ends before its rows do")
 		}
 		if err := s.need(min(want, left)); err != nil {
 			return pageHeader{}, err
@@ -168,7 +168,7 @@ func (s *chunkScan) header() (pageHeader, error) {
 			return h, nil
 		}
 		if want > left || want > 16<<20 {
-			return pageHeader{}, fmt.Errorf("offset %d: the header of a page cannot be read",
+			return pageHeader{}, damaged("offset %d: the header of a page cannot be read",
 				s.at-int64(len(s.buf)))
 		}
 	}
@@ -182,7 +182,7 @@ func (s *chunkScan) next(out []byte, skip int64) (rows int64, n int, err error) 
 		return 0, 0, err
 	}
 	if h.size < 0 || h.unpacked < 0 || h.unpacked > longest || h.values < 0 {
-		return 0, 0, fmt.Errorf("the header of a page is damaged")
+		return 0, 0, damaged("the header of a page has an impossible size")
 	}
 	if err := s.need(h.size); err != nil {
 		return 0, 0, err
@@ -221,7 +221,7 @@ func (s *chunkScan) unpack(body []byte, size int64, room *[]byte) ([]byte, error
 	}
 	data := s.codec.Decode((*room)[:size], body)
 	if int64(len(data)) != size {
-		return nil, fmt.Errorf("a page has %d bytes, but its header says %d", len(data), size)
+		return nil, damaged("a page has %d bytes, but its header says %d", len(data), size)
 	}
 	return data, nil
 }
@@ -258,14 +258,14 @@ func (s *chunkScan) data(h pageHeader, body []byte, skip int, out []byte) (int, 
 	case encodingPlain:
 		take = func(from int, out []byte) error {
 			if (from*s.width)+len(out) > len(data) {
-				return fmt.Errorf("a page is cut off")
+				return damaged("a page is cut off")
 			}
 			copy(out, data[from*s.width:])
 			return nil
 		}
 	case encodingDictionary, encodingOldDictionary:
 		if len(data) == 0 {
-			return 0, fmt.Errorf("a page is cut off")
+			return 0, damaged("a page is cut off")
 		}
 		of := &indexReader{runs: runs{data: data[1:], width: int(data[0])}, s: s}
 		take = of.take
@@ -290,7 +290,7 @@ func (s *chunkScan) holes(levels []byte, skip, rows int, out []byte,
 	for before := skip; before > 0; {
 		part := tile[:min(before, len(tile))]
 		if !of.fill(part) {
-			return fmt.Errorf("levels are cut off")
+			return damaged("levels are cut off")
 		}
 		for _, level := range part {
 			if level == uint32(s.maxDef) {
@@ -302,7 +302,7 @@ func (s *chunkScan) holes(levels []byte, skip, rows int, out []byte,
 	for rows > 0 {
 		part := tile[:min(rows, len(tile))]
 		if !of.fill(part) {
-			return fmt.Errorf("levels are cut off")
+			return damaged("levels are cut off")
 		}
 		for i := 0; i < len(part); { // runs of values, and of holes
 			k := i
@@ -336,7 +336,7 @@ type indexReader struct {
 
 func (r *indexReader) take(from int, out []byte) error {
 	if r.width > 32 {
-		return fmt.Errorf("indices of %d bits", r.width)
+		return damaged("the indices of a page have %d bits", r.width)
 	}
 	if r.s.indices == nil {
 		r.s.indices = make([]uint32, 2048)
@@ -350,7 +350,7 @@ func (r *indexReader) take(from int, out []byte) error {
 		}
 		part := r.s.indices[:count]
 		if !r.fill(part) {
-			return fmt.Errorf("the indices of a page are cut off")
+			return damaged("the indices of a page are cut off")
 		}
 		r.at += count
 		if skipping {

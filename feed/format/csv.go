@@ -565,8 +565,7 @@ func (d *csvDecoder) decode(data []byte, b Block, columns []table.Column) (*tabl
 		err = d.carefully(data, b, plan, rows)
 	}
 	if err == nil && int64(rows.Count) != b.Rows {
-		err = fmt.Errorf("%s: offset %d: %d rows where the index has %d: the file has changed", d.f.Name(),
-			b.Offset, rows.Count, b.Rows)
+		err = changedSince(d.f.Name(), b, rows.Count)
 	}
 	return rows, err
 }

@@ -74,7 +74,7 @@ func (s *csvScan) slow(at int) (int, string) {
 		return at + n, ""
 	}
 	if s.rows.Count >= s.most {
-		return at, "is one more than the index has: the file has changed"
+		return at, "is one more than the index has: the file has changed: start the stream again"
 	}
 	s.cut(s.rows.Count)
 	if why := decodeRow(trimEnd(row), s.delim, s.plan, s.room); why != "" {

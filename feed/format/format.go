@@ -134,7 +134,7 @@ func Scan(f source.File, o Options) (*Index, error) {
 		return nil, err
 	}
 	if f.Size() == 0 && name != "csv" && name != "jsonl" && name != "text" && name != "tfrecord" {
-		return nil, fmt.Errorf("%s is empty", f.Name())
+		return nil, fmt.Errorf("%s is empty: is it still being written?", f.Name())
 	}
 	if err := isItself(f, name); err != nil {
 		return nil, err
@@ -201,7 +201,9 @@ func Merge(a, b []Field, name string, loose bool) ([]Field, error) {
 	for i, x := range a {
 		y, ok := find(b, x.Name)
 		if !ok {
-			return nil, fmt.Errorf("%s has no column %q, which the files before it have", name, x.Name)
+			return nil, fmt.Errorf("%s has no column %q, which the files before it have: choose those "+
+				"that all "+
+				"have with columns= (--column)", name, x.Name)
 		}
 		m, err := mergeField(x, y)
 		if err != nil {

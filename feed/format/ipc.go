@@ -97,7 +97,8 @@ func findMessages(f source.File, at int64) ([]Message, error) {
 			return found, nil // a stream may end without its mark
 		}
 		if n < 8 {
-			return nil, fmt.Errorf("offset %d: neither an Arrow file nor an Arrow stream, or cut off", at)
+			return nil, fmt.Errorf("offset %d: neither an Arrow file nor an Arrow stream, or cut off: "+
+				"copy or write it anew", at)
 		}
 		start, size := at+8, int64(int32(binary.LittleEndian.Uint32(head[4:])))
 		if first := binary.LittleEndian.Uint32(head); first != 0xFFFFFFFF { // before Arrow 0.15
@@ -107,7 +108,8 @@ func findMessages(f source.File, at int64) ([]Message, error) {
 			return found, nil
 		}
 		if size < 0 || size > f.Size()-start {
-			return nil, fmt.Errorf("offset %d: neither an Arrow file nor an Arrow stream, or cut off", at)
+			return nil, fmt.Errorf("offset %d: neither an Arrow file nor an Arrow stream, or cut off: "+
+				"copy or write it anew", at)
 		}
 		meta := make([]byte, size)
 		if n, err := f.ReadAt(meta, start); n < len(meta) {
@@ -117,10 +119,11 @@ func findMessages(f source.File, at int64) ([]Message, error) {
 		m := Message{Kind: int8(root.number(1, 1)), Meta: start, Size: size, Body: start + size,
 			Data: root.number(3, 8)}
 		if m.Data < 0 || m.Body+m.Data > f.Size() {
-			return nil, fmt.Errorf("offset %d: a message of %d bytes is cut off", at, m.Data)
+			return nil, damaged("offset %d: a message of %d bytes is cut off", at, m.Data)
 		}
 		if len(found) == 0 && m.Kind != kindSchema {
-			return nil, fmt.Errorf("offset %d: neither an Arrow file nor an Arrow stream", at)
+			return nil, fmt.Errorf("offset %d: neither an Arrow file nor an Arrow stream: does "+
+				"its name tell the format?", at)
 		}
 		found = append(found, m)
 		at = m.Body + m.Data

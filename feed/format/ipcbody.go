@@ -80,12 +80,12 @@ func (d *ipcFile) packing(m Message, meta []byte) (codec int, size int64, err er
 
 func bufferAt(meta []byte, place int, m Message) (offset, length int64, err error) {
 	if place+16 > len(meta) {
-		return 0, 0, fmt.Errorf("the description of a record batch is damaged")
+		return 0, 0, damaged("the description of a record batch ends too soon")
 	}
 	offset = int64(binary.LittleEndian.Uint64(meta[place:]))
 	length = int64(binary.LittleEndian.Uint64(meta[place+8:]))
 	if offset < 0 || length < 0 || offset > m.Data || length > m.Data-offset {
-		return 0, 0, fmt.Errorf("a buffer lies outside its record batch")
+		return 0, 0, damaged("a buffer lies outside its record batch")
 	}
 	return offset, length, nil
 }
@@ -111,7 +111,9 @@ func (d *ipcFile) unpack(i int, m Message, meta []byte, codec int) ([]byte, []by
 	d.used = start + out.at
 	u := &unpackedBody{meta: meta, mapped: source.MapRange(d.scratch, start, out.at)}
 	if u.mapped == nil {
-		return nil, nil, fmt.Errorf("a record batch of %d bytes cannot be mapped here", out.at)
+		return nil, nil, fmt.Errorf("a record batch of %d bytes cannot be mapped: write smaller "+
+			"ones, or "+
+			"raise the limit of address space (ulimit -v)", out.at)
 	}
 	d.unpacked[i] = u
 	return u.meta, u.mapped, nil
@@ -185,11 +187,12 @@ func unpackBuffer(w io.Writer, part *io.SectionReader, codec int) error {
 		defer z.Close()
 		from = z
 	default:
-		return fmt.Errorf("a compression that memroom cannot read (%d)", codec)
+		return fmt.Errorf("it is compressed in a way that memroom cannot read (%d): write it with lz4, "+
+			"zstd or uncompressed", codec)
 	}
 	n, err := io.Copy(w, io.LimitReader(from, size))
 	if err == nil && n < size {
-		err = fmt.Errorf("%d of %d bytes are there", n, size)
+		err = damaged("%d of %d bytes are there", n, size)
 	}
 	return err
 }

@@ -178,7 +178,7 @@ func (l *leafReader) fill(most int) (int, error) {
 		err = fmt.Errorf("memroom cannot read values of type %s", l.chunk.Type())
 	}
 	if err == nil && levels == 0 {
-		err = fmt.Errorf("the column ends before its rows do")
+		err = damaged("the column ends before its rows do")
 	}
 	return int(levels), err
 }
@@ -374,7 +374,7 @@ func (l *leafReader) lists(rows int64) error {
 	}
 	l.endRow()
 	if l.rows != rows {
-		return fmt.Errorf("the column ends before its rows do")
+		return damaged("the column ends before its rows do")
 	}
 	return nil
 }

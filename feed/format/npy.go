@@ -32,7 +32,7 @@ func scanNPY(f source.File, _ Options) (*Index, error) {
 		start, size = 12, int(binary.LittleEndian.Uint32(head[8:]))
 	}
 	if size < 0 || start+size > len(head) {
-		return nil, fmt.Errorf("%s: the header is cut off or damaged", f.Name())
+		return nil, fmt.Errorf("%s: %w", f.Name(), damaged("the header is cut off"))
 	}
 	header := string(head[start : start+size])
 	column, count, err := npyHeader(header)
@@ -66,7 +66,7 @@ func npyHeader(text string) (table.Column, int64, error) {
 		return c, 0, fmt.Errorf("memroom cannot read arrays of records: save one array for " +
 			"each field")
 	case descr == nil || shape == nil:
-		return c, 0, fmt.Errorf("the header is damaged")
+		return c, 0, damaged("the header names no type or no shape")
 	case strings.Contains(descr[1], "O"):
 		return c, 0, fmt.Errorf("memroom cannot read arrays of Python objects: save a " +
 			"numeric array")
@@ -76,7 +76,8 @@ func npyHeader(text string) (table.Column, int64, error) {
 	digits, _, _ = strings.Cut(digits, "[")
 	width, err := strconv.Atoi(digits)
 	if err != nil || width < 0 || width > 1<<30 {
-		return c, 0, fmt.Errorf("the dtype %q is not known", c.DType)
+		return c, 0, fmt.Errorf("the dtype %q is not known: save the array as numbers, such as "+
+			"float32", c.DType)
 	}
 	if c.DType[1] == 'U' {
 		width *= 4
@@ -86,19 +87,20 @@ func npyHeader(text string) (table.Column, int64, error) {
 		if part = strings.TrimSpace(part); part != "" {
 			n, err := strconv.ParseInt(part, 10, 64)
 			if err != nil || n < 0 || n > 1<<48 {
-				return c, 0, fmt.Errorf("(%s) is not a shape", shape[1])
+				return c, 0, damaged("(%s) is not a shape", shape[1])
 			}
 			sizes = append(sizes, n)
 		}
 	}
 	if len(sizes) == 0 {
-		return c, 0, fmt.Errorf("the array has no dimension: a stream needs rows")
+		return c, 0, fmt.Errorf("the array has no dimension, and a stream needs rows: save it as " +
+			"np.atleast_1d(a)")
 	}
 	total := int64(width)
 	for _, n := range sizes[1:] {
 		c.Shape = append(c.Shape, int(n))
 		if total *= max(n, 0); total > 1<<40 {
-			return c, 0, fmt.Errorf("one row has more than 1 TiB")
+			return c, 0, fmt.Errorf("one row has more than 1 TiB: make rows the first dimension")
 		}
 	}
 	c.Width = int(total)

@@ -69,7 +69,7 @@ func findPages(f source.File, chunk *metadata.ColumnChunkMetaData, column *schem
 		}
 		next := at + length + h.size
 		if h.size < 0 || next > end {
-			return nil, fmt.Errorf("offset %d: a page is larger than its column", at)
+			return nil, damaged("offset %d: a page is larger than its column", at)
 		}
 		switch h.kind {
 		case 2:
@@ -92,7 +92,7 @@ func findPages(f source.File, chunk *metadata.ColumnChunkMetaData, column *schem
 	}
 	c.end = at
 	if len(c.pages) == 0 {
-		return nil, fmt.Errorf("the column has no pages")
+		return nil, damaged("the column has no pages")
 	}
 	return c, nil
 }
@@ -117,7 +117,7 @@ func (c *chunkPages) countRows(f source.File, at int64, h pageHeader) (int64, er
 		data = codec.Decode(make([]byte, h.unpacked), packed)
 	}
 	if len(data) < 4 || int64(binary.LittleEndian.Uint32(data)) > int64(len(data)-4) {
-		return 0, fmt.Errorf("a page is cut off")
+		return 0, damaged("a page is cut off")
 	}
 	levels := data[4 : 4+binary.LittleEndian.Uint32(data)]
 	return zeroLevels(levels, bits.Len16(uint16(c.column.MaxRepetitionLevel())), h.values)
@@ -129,13 +129,13 @@ func zeroLevels(data []byte, width int, n int64) (int64, error) {
 	for n > 0 {
 		head, k := binary.Uvarint(data)
 		if k <= 0 {
-			return 0, fmt.Errorf("levels are cut off")
+			return 0, damaged("levels are cut off")
 		}
 		data = data[k:]
 		if head&1 == 0 { // a run of one value
 			size := (width + 7) / 8
 			if len(data) < size {
-				return 0, fmt.Errorf("levels are cut off")
+				return 0, damaged("levels are cut off")
 			}
 			run := min(int64(head>>1), n)
 			if !slices.ContainsFunc(data[:size], func(b byte) bool { return b != 0 }) {
@@ -150,7 +150,7 @@ func zeroLevels(data []byte, width int, n int64) (int64, error) {
 		}
 		run := min(size*8/int64(width), n)
 		if run == 0 {
-			return 0, fmt.Errorf("levels are cut off")
+			return 0, damaged("levels are cut off")
 		}
 		for i := range run {
 			zero := true
@@ -226,7 +226,7 @@ func readPageHeader(f source.File, at, end int64) (pageHeader, int64, error) {
 			return h, int64(t.at), nil
 		}
 		if room == end-at || room > 16<<20 {
-			return pageHeader{}, 0, fmt.Errorf("the header of a page cannot be read")
+			return pageHeader{}, 0, damaged("the header of a page cannot be read")
 		}
 	}
 }

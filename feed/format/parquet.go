@@ -124,7 +124,8 @@ func (p *parquetFile) reader() (_ *file.Reader, err error) {
 	}
 	r, err := file.NewParquetReader(&sized{File: p.f}, options...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w (a Parquet file that was cut off has no footer)", p.f.Name(), err)
+		return nil, fmt.Errorf("%s: %w (a Parquet file that was cut off has no footer: copy or write it "+
+			"anew)", p.f.Name(), err)
 	}
 	p.meta = r.MetaData()
 	return r, nil
@@ -139,7 +140,7 @@ func (p *parquetFile) giveBack(r *file.Reader) {
 // caught turns a panic of the library over a damaged file into an error.
 func caught(err *error, name string) {
 	if r := recover(); r != nil {
-		*err = fmt.Errorf("%s: damaged: %v", name, r)
+		*err = fmt.Errorf("%s: %w", name, damaged("%v", r))
 	}
 }
 
@@ -171,7 +172,7 @@ func scanParquet(f source.File, _ Options) (_ *Index, err error) {
 		perRow += wide
 	}
 	if len(ix.Fields) == 0 {
-		return nil, fmt.Errorf("%s has no columns", f.Name())
+		return nil, fmt.Errorf("%s has no columns, so it has nothing to read", f.Name())
 	}
 	for g := range r.NumRowGroups() {
 		rows := r.MetaData().RowGroup(g).NumRows()

@@ -174,8 +174,7 @@ func (d *tarDecoder) Decode(b Block, columns []table.Column) (*table.Rows, error
 	}
 	add()
 	if int64(rows.Count) != b.Rows {
-		return nil, fmt.Errorf("%s: offset %d: %d samples where the index has %d: the file has changed",
-			d.f.Name(), b.Offset, rows.Count, b.Rows)
+		return nil, changedSince(d.f.Name(), b, rows.Count)
 	}
 	return rows, nil
 }

@@ -38,7 +38,9 @@ func newShared(size int64, sharing bool) (*shared, error) {
 		}
 	}
 	unix.Close(fd)
-	return nil, fmt.Errorf("shared memory of %s: %w", event.Bytes(size), err)
+	return nil, fmt.Errorf("no shared memory of %s (%w): ask for transport=\"copy\", or smaller "+
+		"batches",
+		event.Bytes(size), err)
 }
 
 func (s *shared) close() {
@@ -83,7 +85,8 @@ func samePerson(conn *net.UnixConn) error {
 		return found
 	}
 	if int(peer.Uid) != os.Getuid() {
-		return fmt.Errorf("process %d belongs to user %d", peer.Pid, peer.Uid)
+		return fmt.Errorf("process %d belongs to user %d: only the user who started the server may "+
+			"read from it", peer.Pid, peer.Uid)
 	}
 	return nil
 }

@@ -150,7 +150,8 @@ func (s *Server) take() (*opened, error) {
 }
 
 // errStillRead says that the data has changed and others read it as it was.
-var errStillRead = errors.New("other readers still use the data as it was before")
+var errStillRead = errors.New("other readers still use the data as it was before: wait for them, " +
+	"or start another server")
 
 func (s *Server) tryTake() (*opened, error) {
 	s.opening.Lock()
@@ -163,7 +164,7 @@ func (s *Server) tryTake() (*opened, error) {
 			return s.open, nil
 		}
 		if s.readers > 0 {
-			return nil, fmt.Errorf("%w, and %w", changed, errStillRead)
+			return nil, fmt.Errorf("%w; %w", changed, errStillRead)
 		}
 		s.open.data.Close()
 		s.open = nil

@@ -200,5 +200,20 @@ func (w *web) ask(complete func(*http.Request), want int) (*http.Response, error
 	case code == http.StatusOK:
 		return nil, fmt.Errorf("%s: the server does not serve ranges: download the file", w.name)
 	}
-	return nil, fmt.Errorf("%s: the server answered %s", w.name, answer.Status)
+	return nil, fmt.Errorf("%s: the server answered %s%s", w.name, answer.Status,
+		nextAfter(answer.StatusCode, w.sign != nil))
+}
+
+// nextAfter says what to do about an answer that will stay the same.
+func nextAfter(status int, signed bool) string {
+	switch {
+	case status == http.StatusNotFound:
+		return ": is the address right?"
+	case status != http.StatusUnauthorized && status != http.StatusForbidden:
+		return ""
+	case signed:
+		return ": may these keys read it, and is AWS_REGION right?"
+	}
+	return ": it asks who you are. For s3:// set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; " +
+		"download others first"
 }

@@ -24,7 +24,8 @@ func spellOut(patterns []string) ([]string, error) {
 		}
 		names := braces(p)
 		if len(names) > mostSpelt {
-			return nil, fmt.Errorf("%s stands for more than %d names", p, mostSpelt)
+			return nil, fmt.Errorf("%s stands for more than %d names: use * for a part of them", p,
+				mostSpelt)
 		}
 		all = append(all, names...)
 	}

@@ -25,7 +25,8 @@ func s3Place() (*url.URL, func(*http.Request), error) {
 		"https://s3."+region+".amazonaws.com")
 	place, err := url.Parse(strings.TrimSuffix(endpoint, "/"))
 	if err != nil {
-		return nil, nil, fmt.Errorf("AWS_ENDPOINT_URL: %w", err)
+		return nil, nil, fmt.Errorf("AWS_ENDPOINT_URL is not an address: %w; write it like "+
+			"https://HOST:9000", err)
 	}
 	id := os.Getenv("AWS_ACCESS_KEY_ID")
 	if id == "" {
@@ -85,7 +86,7 @@ func globS3(pattern string) ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("no object matches %s", pattern)
+		return nil, fmt.Errorf("no object matches %s: look with aws s3 ls at what there is", pattern)
 	}
 	slices.Sort(names)
 	return names, nil

@@ -73,7 +73,7 @@ func Expand(patterns []string) ([]string, error) {
 				return nil, fmt.Errorf("%s: %w", p, err)
 			}
 			if len(found) == 0 {
-				return nil, fmt.Errorf("no file matches %s", p)
+				return nil, fmt.Errorf("no file matches %s: is it spelt right, seen from this folder?", p)
 			}
 		}
 		for _, f := range found {
@@ -85,7 +85,8 @@ func Expand(patterns []string) ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("no file was named")
+		return nil, fmt.Errorf("no file was named: give files, patterns such as data/*.parquet, or " +
+			"addresses")
 	}
 	if single {
 		slices.Sort(names)
