@@ -30,11 +30,11 @@ func ReadRehearsal(in io.Reader) (*Rehearsal, error) {
 	for lines.Scan() {
 		r.line++
 		if err := r.read(bytes.TrimSpace(lines.Bytes())); err != nil {
-			return nil, fmt.Errorf("rehearsal, line %d: %w", r.line, err)
+			return nil, unusable(r.line, err)
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("rehearsal, line %d: %w", r.line+1, err)
+		return nil, unusable(r.line+1, err)
 	}
 	if !r.ended {
 		return nil,
@@ -42,6 +42,10 @@ func ReadRehearsal(in io.Reader) (*Rehearsal, error) {
 				"is full", r.line)
 	}
 	return r.out, nil
+}
+
+func unusable(line int, err error) error {
+	return fmt.Errorf("rehearsal: the record cannot be used, line %d: %w; rehearse again", line, err)
 }
 
 // rehearsalReader is the state of one read.
@@ -68,7 +72,7 @@ func (r *rehearsalReader) read(line []byte) error {
 		return fmt.Errorf("not an event: %.60q", line)
 	}
 	if len(r.out.Timeline.Ops) >= maxRehearsalOps {
-		return fmt.Errorf("more than %d events", maxRehearsalOps)
+		return fmt.Errorf("more than %d events: rehearse fewer --steps", maxRehearsalOps)
 	}
 	switch kind := string(fields[0]); kind {
 	case `"t"`:

@@ -70,7 +70,8 @@ func (l Limits) ReadBFCDump(r io.Reader) (*BFCDump, error) {
 		err = errors.New("it has no allocator name or no chunks")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("not a TF_BFC_MEMORY_DUMP file: %w", err)
+		return nil, fmt.Errorf("not a memory dump of TensorFlow (%w): set TF_BFC_MEMORY_DUMP to a file "+
+			"name, and TensorFlow writes one when memory runs out", err)
 	}
 	return d, nil
 }

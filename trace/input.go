@@ -45,11 +45,12 @@ func (l Limits) unpack(r io.Reader) (io.Reader, error) {
 		return packed, wrongType(head)
 	}
 	if plain == nil {
-		return nil, fmt.Errorf("the header of the packed file is damaged: %w", ended(err))
+		return nil, fmt.Errorf("the header of the packed file is damaged (%w): copy the file "+
+			"again", ended(err))
 	}
 	head, plain, err = peek(&limited{src: plain, packed: packed, limits: l})
 	if err != nil {
-		return nil, fmt.Errorf("the packed file is damaged: %w", err)
+		return nil, fmt.Errorf("the packed file is damaged (%w): copy it again", err)
 	}
 	if again := packing(head); again != "" {
 		return nil, fmt.Errorf("packed twice: %s is inside; unpack it once first", again)
@@ -111,9 +112,11 @@ func wrongType(head []byte) error {
 	}
 	switch {
 	case len(head) == 0:
-		return fmt.Errorf("not a memory snapshot: the file is empty")
+		return fmt.Errorf("not a memory snapshot: the file is empty; was the disk full when it was " +
+			"written?")
 	case head[0] != opProto:
-		return fmt.Errorf("not a memory snapshot: a pickle begins with the byte 0x80, this with %#02x", head[0])
+		return fmt.Errorf("not a memory snapshot: a pickle begins with the byte 0x80, this with %#02x; "+
+			"torch.cuda.memory._dump_snapshot writes one", head[0])
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (l Limits) Open(path string) (*Snapshot, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, fmt.Errorf("read %s: it is a folder, not a snapshot", path)
+		return nil, fmt.Errorf("read %s: it is a folder: name the snapshot in it", path)
 	}
 	s, err := l.ReadSnapshot(f)
 	if err != nil {
@@ -82,7 +82,8 @@ func (l Limits) ReadSnapshot(r io.Reader) (*Snapshot, error) {
 	case stopped == nil:
 		return s, nil
 	case s == nil:
-		return nil, stopped
+		return nil, fmt.Errorf("nothing of it can be read: %w. Is it a memory snapshot, and whole?",
+			stopped)
 	}
 	s.Truncated, s.Offset, s.Reason = true, m.in.offset(), stopped.Error()
 	return s, nil
