@@ -32,6 +32,12 @@ func (e *Foreign) Error() string {
 // elsewhereFix is what helps in every case.
 const elsewhereFix = "set MEMROOM_HOME to a new folder of your own"
 
+// unusable says that memroom's folder cannot be used, and what helps.
+func unusable(err error) error {
+	return fmt.Errorf("memroom keeps its records in a folder that cannot be used: %w; make room or "+
+		"give yourself the right to it, or %s", err, elsewhereFix)
+}
+
 // claim marks a home as ours. It takes a new or empty folder, and one in which there are only
 // things that earlier versions left, which had no mark.
 func claim(home string) error {
@@ -49,7 +55,7 @@ func claim(home string) error {
 	if errors.Is(err, fs.ErrExist) || kind == unmarked {
 		return nil
 	}
-	return fmt.Errorf("open the store: %w", err)
+	return unusable(err)
 }
 
 // homeKind is what a folder is found to be.
@@ -69,7 +75,7 @@ func recognise(home string) (homeKind, error) {
 	}
 	entries, err := os.ReadDir(home)
 	if err != nil {
-		return empty, fmt.Errorf("open the store: %w", err)
+		return empty, unusable(err)
 	}
 	if len(entries) == 0 {
 		return empty, nil

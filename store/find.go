@@ -40,7 +40,7 @@ func (s *Store) Find(text string) (*Folder, error) {
 			fmt.Errorf("%q matches %d runs, the newest is %s: give more characters of the ID", text,
 				len(matching), matching[len(matching)-1])
 	}
-	return nil, fmt.Errorf("no run %q: `memroom runs` lists them", text)
+	return nil, fmt.Errorf("there is no run %q: `memroom runs` lists those there are", text)
 }
 
 // Lookup gives the run with exactly this ID, if there is one. Whatever else the text is, such as a

@@ -216,7 +216,7 @@ func readJSON[T any](f *Folder, name string) (v T, err error) {
 		return v, err
 	}
 	if err := json.Unmarshal(data, &v); err != nil {
-		return v, fmt.Errorf("%s of run %s: %w", name, f.ID, err)
+		return v, fmt.Errorf("%s of run %s is damaged: %w", name, f.ID, err)
 	}
 	return v, nil
 }
@@ -278,12 +278,12 @@ func lines[T any](f *Folder, name string) iter.Seq[T] {
 // holds the record of that run.
 func (f *Folder) Remove() error {
 	if !validID(f.ID) || f.ID != filepath.Base(f.Dir) {
-		return fmt.Errorf("%q is not a run", f.ID)
+		return fmt.Errorf("%q is not the name of a run: `memroom runs` lists them", f.ID)
 	}
 	info, err := os.Lstat(f.Dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("no run %q", f.ID)
+		return fmt.Errorf("there is no run %q: `memroom runs` lists those there are", f.ID)
 	case err != nil:
 		return err
 	case !info.IsDir():
@@ -306,7 +306,7 @@ func (f *Folder) ownRecord() (event.Run, error) {
 	case err != nil:
 		return run, err
 	case run.ID != f.ID:
-		return run, fmt.Errorf("%s is of run %q", runFile, run.ID)
+		return run, fmt.Errorf("%s in it is that of another run, %q", runFile, run.ID)
 	}
 	return run, nil
 }

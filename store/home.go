@@ -25,7 +25,8 @@ func DefaultHome() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", errors.New("no place for the record: set MEMROOM_HOME to a folder")
+		return "", errors.New("there is no home folder to keep records in (HOME is not set): set " +
+			"MEMROOM_HOME to a folder")
 	}
 	return filepath.Join(home, ".local", "share", "memroom"), nil
 }
@@ -38,10 +39,10 @@ func Open(home string) (*Store, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(home), 0o700); err != nil {
-		return nil, fmt.Errorf("open the store: %w", err)
+		return nil, unusable(err)
 	}
 	if err := os.Mkdir(home, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("open the store: %w", err)
+		return nil, unusable(err)
 	}
 	if err := checkPrivate(home); err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func Open(home string) (*Store, error) {
 	}
 	s := &Store{Home: home}
 	if err := os.Mkdir(s.runs(), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("open the store: %w", err)
+		return nil, unusable(err)
 	}
 	// The home is private, so a link in place of runs/ is the user's own doing: a larger disk.
 	return s, nil
@@ -65,7 +66,7 @@ func Read(home string) (*Store, error) {
 	case errors.Is(err, os.ErrNotExist):
 		return s, nil
 	case err != nil:
-		return nil, fmt.Errorf("open the store: %w", err)
+		return nil, unusable(err)
 	}
 	if err := checkLinks(home); err != nil {
 		return nil, err
@@ -101,10 +102,12 @@ func (s *Store) Create(now time.Time) (*Folder, error) {
 		case err == nil:
 			return &Folder{ID: id, Dir: dir}, nil
 		case !errors.Is(err, os.ErrExist):
-			return nil, fmt.Errorf("create run: %w", err)
+			return nil, fmt.Errorf("the folder of a new run cannot be made: %w; make room there, or "+
+				elsewhereFix, err)
 		}
 	}
-	return nil, errors.New("create run: a hundred names in a row are taken")
+	return nil, errors.New("the folder of a new run cannot be made: a hundred names in a row " +
+		"are taken; start it again in a second")
 }
 
 // fractionLetters is the fraction of the second in three letters, so that IDs sort as the runs
@@ -144,7 +147,7 @@ func (s *Store) IDs() ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list runs: %w", err)
+		return nil, fmt.Errorf("the runs cannot be listed: %w", err)
 	}
 	var ids []string
 	for _, e := range entries {

@@ -126,7 +126,7 @@ func readRows(conn *sqlite.Conn) (indexed, error) {
 // Reindex throws the index away and builds it again from the folders.
 func (s *Store) Reindex() (runs int, err error) {
 	if s.readOnly {
-		return 0, fmt.Errorf("%s is open for reading only", s.Home)
+		return 0, fmt.Errorf("%s was opened to look at it, nothing in it is changed", s.Home)
 	}
 	s.dropIndex()
 	ids, err := s.IDs()
@@ -142,7 +142,7 @@ func (s *Store) Reindex() (runs int, err error) {
 // next time.
 func (s *Store) Refresh(most int) (read int, err error) {
 	if s.readOnly {
-		return 0, fmt.Errorf("%s is open for reading only", s.Home)
+		return 0, fmt.Errorf("%s was opened to look at it, nothing in it is changed", s.Home)
 	}
 	ids, err := s.IDs()
 	if err != nil {
@@ -209,17 +209,23 @@ func (s *Store) dropIndex() {
 func (s *Store) openIndex() (*sqlite.Conn, error) {
 	file, err := os.OpenFile(s.indexPath(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open index: %w", err)
+		return nil, fmt.Errorf("the list of runs cannot be opened: %w; `memroom runs --reindex` "+
+			"builds it "+
+			"again", err)
 	}
 	file.Close()
 	conn, err := sqlite.OpenConn(s.indexPath(), sqlite.OpenReadWrite)
 	if err != nil {
-		return nil, fmt.Errorf("open index: %w", err)
+		return nil, fmt.Errorf("the list of runs cannot be opened: %w; `memroom runs --reindex` "+
+			"builds it "+
+			"again", err)
 	}
 	conn.SetBusyTimeout(busyFor)
 	if err := prepareIndex(conn); err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("open index: %w", err)
+		return nil, fmt.Errorf("the list of runs cannot be opened: %w; `memroom runs --reindex` "+
+			"builds it "+
+			"again", err)
 	}
 	return conn, nil
 }

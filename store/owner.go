@@ -14,7 +14,7 @@ import (
 func checkPrivate(home string) error {
 	info, err := os.Stat(home)
 	if err != nil {
-		return fmt.Errorf("open the store: %w", err)
+		return unusable(err)
 	}
 	if !info.IsDir() {
 		return &Foreign{Home: home, Why: "it is a file, not a folder", Fix: elsewhereFix}
@@ -47,7 +47,7 @@ func checkLinks(path string) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("open the store: %w", err)
+			return unusable(err)
 		}
 		if owner := ownerOf(info); info.Mode()&os.ModeSymlink != 0 && owner != os.Geteuid() &&
 			owner != 0 {

@@ -36,7 +36,7 @@ type Pruned struct {
 // Prune gives the runs that a retention drops, and deletes them unless it is only asked.
 func (s *Store) Prune(r Retention, now time.Time, onlyAsk bool) (Pruned, error) {
 	if s.readOnly && !onlyAsk {
-		return Pruned{}, fmt.Errorf("%s is open for reading only", s.Home)
+		return Pruned{}, fmt.Errorf("%s was opened to look at it, nothing in it is changed", s.Home)
 	}
 	rows, err := s.List(Filter{})
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Store) Tidy(r Retention, now time.Time) (Pruned, error) {
 
 func (s *Store) tidy(r Retention, now time.Time, most int) (p Pruned, err error) {
 	if s.readOnly {
-		return p, fmt.Errorf("%s is open for reading only", s.Home)
+		return p, fmt.Errorf("%s was opened to look at it, nothing in it is changed", s.Home)
 	}
 	at := s.readTidied()
 	if at.Next == "" {

@@ -59,7 +59,7 @@ func (s *Series) update() error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return errors.New(s.name + " is not a plain file")
+		return errors.New(s.name + " is not a plain file: something else was put in its place")
 	}
 	if s.ahead {
 		return nil
