@@ -253,7 +253,7 @@ func studyName(f *studyfile.File, now time.Time) string {
 // addOptuna takes the points from Optuna.
 func (c *tuneNewCmd) addOptuna(spec *engine.Spec) error {
 	if len(spec.Space) == 0 {
-		return errors.New("the space is empty: there is nothing to search")
+		return trial.ErrNothingToSearch
 	}
 	spec.Method = engine.External
 	python := c.Python
@@ -286,11 +286,11 @@ func (c *tuneNewCmd) checkNumbers(spec engine.Spec) error {
 	case o.Mode != "min" && o.Mode != "max":
 		return fmt.Errorf("--mode %s: min or max", o.Mode)
 	case spec.Rehearse < 0:
-		return fmt.Errorf("--rehearse %s cannot be negative", spec.Rehearse)
+		return fmt.Errorf("--rehearse %s cannot be negative: give a time such as 60s", spec.Rehearse)
 	case o.CPUs < 0:
-		return fmt.Errorf("--cpus-per-trial %v cannot be negative", o.CPUs)
+		return fmt.Errorf("--cpus-per-trial %v cannot be negative: give 0 or more", o.CPUs)
 	case o.Concurrent < 0 || o.Retries < 0:
-		return errors.New("--concurrent and --retries cannot be negative")
+		return errors.New("--concurrent and --retries cannot be negative: give 0 or more")
 	case len(spec.Command) == 0:
 		return errors.New("no command: write memroom tune --samples 20 -- python train.py " +
 			"--lr 'loguniform(1e-4,1e-2)'")

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -32,6 +33,10 @@ type Sampler struct {
 // largestGrid is more than anybody runs; a typing error soon makes more.
 const largestGrid = 10_000_000
 
+// ErrNothingToSearch refuses a study without parameters, whoever chooses the points.
+var ErrNothingToSearch = errors.New("the space is empty: there is nothing to search. Write a " +
+	"domain in the command, such as --lr 'loguniform(1e-4,1e-2)', or parameters in a study file")
+
 // NewSampler checks that the method can search the space.
 func NewSampler(space Space, method Method, seed uint64) (*Sampler, error) {
 	s := &Sampler{Space: space, Method: method, Seed: seed, axes: make([][]Value, len(space)),
@@ -42,8 +47,7 @@ func NewSampler(space Space, method Method, seed uint64) (*Sampler, error) {
 		return nil, fmt.Errorf("search %q is not known: random, grid or quasi", method)
 	}
 	if len(space) == 0 {
-		return nil, fmt.Errorf("the space is empty: there is nothing to search. Write a domain " +
-			"in the command, such as --lr 'loguniform(1e-4,1e-2)', or parameters in a study file")
+		return nil, ErrNothingToSearch
 	}
 	for i, d := range space {
 		if method != Grid && !d.Domain.Grid {

@@ -83,18 +83,18 @@ func (d Domain) same(o Domain) bool {
 func (d Domain) check() error {
 	for _, f := range []float64{d.Low, d.High, d.Step, d.Mean, d.SD} {
 		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return errors.New("bounds must be finite numbers")
+			return errors.New("bounds must be finite numbers: write them out, such as 1e-4 and 1e-2")
 		}
 	}
 	if d.Step < 0 {
-		return fmt.Errorf("the step %v is not positive", d.Step)
+		return fmt.Errorf("the step %v is not positive: give one above 0", d.Step)
 	}
 	switch d.Kind {
 	case Choice:
 		return d.checkChoice()
 	case Normal, LogNormal:
 		if d.SD <= 0 {
-			return fmt.Errorf("the standard deviation %v is not positive", d.SD)
+			return fmt.Errorf("the standard deviation %v is not positive: give one above 0", d.SD)
 		}
 		return nil
 	}
@@ -106,7 +106,7 @@ func (d Domain) check() error {
 		return fmt.Errorf("a logarithmic scale needs a lower end above 0, not %s", short(d.Low))
 	}
 	if d.Step > 0 && d.Step > d.High-d.Low && d.High > d.Low {
-		return fmt.Errorf("the step %s is wider than the range of %s", short(d.Step),
+		return fmt.Errorf("the step %s is wider than the range of %s: take a smaller one", short(d.Step),
 			short(d.High-d.Low))
 	}
 	if d.Step > 0 && lastStep(d.High, d.Step)*d.Step < d.Low-1e-12*math.Abs(d.Low) {
@@ -124,17 +124,18 @@ func (d Domain) checkChoice() error {
 		return nil
 	}
 	if len(d.Weights) != len(d.Values) {
-		return fmt.Errorf("%d probabilities for %d values", len(d.Weights), len(d.Values))
+		return fmt.Errorf("%d probabilities for %d values: give one for each", len(d.Weights),
+			len(d.Values))
 	}
 	sum := 0.0
 	for _, w := range d.Weights {
 		if w < 0 || math.IsNaN(w) {
-			return fmt.Errorf("a probability of %v", w)
+			return fmt.Errorf("a probability of %v: each is 0 or more", w)
 		}
 		sum += w
 	}
 	if sum <= 0 {
-		return errors.New("all probabilities are 0")
+		return errors.New("all probabilities are 0: one at least must be more")
 	}
 	return nil
 }

@@ -290,7 +290,7 @@ func (e *Engine) freeze(err error) {
 	}
 }
 
-var errJournal = errors.New("the study cannot be recorded")
+var errJournal = errors.New("the study cannot be recorded, so no trial is started")
 
 func (e *Engine) record(sync bool, lines ...entry) error {
 	if e.frozen != nil {
@@ -353,7 +353,7 @@ func (e *Engine) fill() error {
 		}
 		p, ok, err := e.Searcher.Ask(len(e.Study.Trials))
 		if err != nil {
-			return fmt.Errorf("ask the searcher: %w", err)
+			return fmt.Errorf("no further point: %w", err)
 		}
 		if !ok {
 			if len(e.runs) == 0 {
@@ -404,7 +404,7 @@ func (e *Engine) skip() (any bool, err error) {
 		e.note("trial %d %s: %s (%s)", t.ID, t.State, t.Why, t.Params)
 		if e.Searcher != nil {
 			if err := e.Searcher.Tell(t); err != nil {
-				return true, fmt.Errorf("tell the searcher: %w", err)
+				return true, fmt.Errorf("a result cannot be handed to the search: %w", err)
 			}
 		}
 		any = true
@@ -573,7 +573,7 @@ func (e *Engine) ended(a *attempt, o trial.Outcome) error {
 	e.tellEnd(t, o)
 	if t.State.Over() && e.Searcher != nil {
 		if err := e.Searcher.Tell(t); err != nil {
-			return fmt.Errorf("tell the searcher: %w", err)
+			return fmt.Errorf("a result cannot be handed to the search: %w", err)
 		}
 	}
 	return nil

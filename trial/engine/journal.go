@@ -113,10 +113,12 @@ func readJournal(r io.Reader, apply func(entry) error) (good int64, err error) {
 			if _, more := lines.Peek(1); more == io.EOF {
 				return good, nil
 			}
-			return good, fmt.Errorf("line %d of the journal is damaged: %w", number, err)
+			return good, fmt.Errorf("line %d of %s is damaged (%w): take the file back from a backup, "+
+				"or begin a new study", number, journalFile, err)
 		}
 		if err := apply(e); err != nil {
-			return good, fmt.Errorf("line %d of the journal: %w", number, err)
+			return good, fmt.Errorf("line %d of %s contradicts those before it (%w): take the file back "+
+				"from a backup, or begin a new study", number, journalFile, err)
 		}
 		good += int64(len(line))
 	}
@@ -148,7 +150,7 @@ func (j *journal) add(sync bool, entries ...entry) error {
 	if _, err := j.file.Write(lines); err != nil {
 		_ = j.file.Truncate(at) // half a line must not stand before a whole one
 		_, _ = j.file.Seek(at, io.SeekStart)
-		return fmt.Errorf("write the study's journal: %w", err)
+		return fmt.Errorf("the study's record cannot be written: %w", err)
 	}
 	if sync {
 		return flush(j.file)
@@ -158,7 +160,7 @@ func (j *journal) add(sync bool, entries ...entry) error {
 
 func flush(file *os.File) error {
 	if err := file.Sync(); err != nil {
-		return fmt.Errorf("write the study's journal: %w", err)
+		return fmt.Errorf("the study's record cannot be written: %w", err)
 	}
 	return nil
 }

@@ -67,8 +67,8 @@ func ValidName(name string) bool { return validName.MatchString(name) }
 // Create makes the folder of a new study below root.
 func Create(root string, spec Spec) (dir string, err error) {
 	if !validName.MatchString(spec.Name) {
-		return "", fmt.Errorf("study name %q: letters, digits, dots, dashes and underscores, "+
-			"at most 100", spec.Name)
+		return "", fmt.Errorf("study name %q: use letters, digits, dots, dashes and underscores, at "+
+			"most 100, and begin with a letter or a digit", spec.Name)
 	}
 	spec.Version = specVersion
 	dir = filepath.Join(root, spec.Name)
@@ -128,11 +128,12 @@ func ReadSpec(dir string) (spec Spec, err error) {
 		return spec, err
 	}
 	if err := json.Unmarshal(data, &spec); err != nil {
-		return spec, fmt.Errorf("%s is damaged: %w", filepath.Join(dir, specFile), err)
+		return spec, fmt.Errorf("%s is damaged (%w): mend it, or begin a new study",
+			filepath.Join(dir, specFile), err)
 	}
 	if spec.Version > specVersion {
 		return spec, fmt.Errorf("study %s was made by a newer memroom (format %d, this one "+
-			"knows %d)", spec.Name, spec.Version, specVersion)
+			"knows %d): go on with that one", spec.Name, spec.Version, specVersion)
 	}
 	return spec, nil
 }

@@ -104,7 +104,8 @@ func (b *Backend) Open() error {
 	if b.Host == 0 {
 		b.Host = free - max(free/20, 192*event.MiB) // for us and for what comes and goes
 		if b.Host < 64*event.MiB {
-			return fmt.Errorf("only %s of host memory are free here: nothing can be trained", free)
+			return fmt.Errorf("only %s of host memory are free here, too little to train: end other "+
+				"programs, or give the study its memory with --host-mem", free)
 		}
 	}
 	return nil
@@ -129,7 +130,7 @@ func (b *Backend) Limit() event.Bytes {
 func (b *Backend) free() (event.Bytes, error) {
 	machine, err := b.proc.Machine()
 	if err != nil {
-		return 0, fmt.Errorf("read the machine's memory: %w", err)
+		return 0, fmt.Errorf("how much memory this machine has cannot be read: %w", err)
 	}
 	free := machine.Available
 	if b.around == nil {

@@ -66,7 +66,8 @@ func Open(o Options, over []*trial.Trial) (*Searcher, error) {
 	}
 	s.out = bufio.NewReaderSize(out, 1<<20)
 	if err := s.process.Start(); err != nil {
-		return nil, fmt.Errorf("start %s for Optuna: %w", o.Python, err)
+		return nil, fmt.Errorf("%s cannot be started for Optuna: %w; name a Python that has optuna "+
+			"with --python", o.Python, err)
 	}
 	if _, err := s.ask(map[string]any{"do": "open", "name": o.Name, "mode": o.Mode,
 		"sampler": o.Sampler, "pruner": o.Pruner, "storage": o.Storage, "state": o.State,

@@ -129,8 +129,8 @@ func (b *Backend) Open() error {
 	}
 	b.took(c)
 	if b.capacity.Host < leastHost {
-		return fmt.Errorf("%s has %s for trials: nothing can be trained", b.Engine.Name(),
-			b.capacity.Host)
+		return fmt.Errorf("%s has %s of memory for trials, and a training needs %s or more: add nodes, "+
+			"or give a larger --host-mem", b.Engine.Name(), b.capacity.Host, leastHost)
 	}
 	go b.work()
 	return nil

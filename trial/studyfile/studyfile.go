@@ -57,7 +57,8 @@ const Largest = 4 << 20
 // Parse reads a file by its name's ending, else by what it looks like.
 func Parse(name string, data []byte) (*File, error) {
 	if len(data) > Largest {
-		return nil, fmt.Errorf("%s is too large for a study file: %d bytes", name, len(data))
+		return nil, fmt.Errorf("%s is too large for a study file: %d bytes, at most %d are read; is it "+
+			"one?", name, len(data), Largest)
 	}
 	tree, err := decode(name, data)
 	if err != nil {
@@ -180,7 +181,7 @@ func (r *reader) texts(key string) []string {
 		}
 		return out
 	}
-	r.errs = append(r.errs, fmt.Errorf("%s must be a list of words", key))
+	r.errs = append(r.errs, fmt.Errorf("%s must be a list of words, such as [python, train.py]", key))
 	return nil
 }
 
@@ -233,7 +234,7 @@ func own(tree map[string]any) (*File, error) {
 	if env, ok := r.take("env"); ok {
 		table, is := env.(map[string]any)
 		if !is {
-			return nil, errors.New("env must be a table of names and values")
+			return nil, errors.New("env must be a table of names and values, such as {WANDB_MODE: offline}")
 		}
 		f.Env = map[string]string{}
 		for k, v := range table {
@@ -255,7 +256,8 @@ func (f *File) addParameters(raw any, prefix string) error {
 		if raw == nil {
 			return nil
 		}
-		return errors.New("parameters must be a table of names and domains")
+		return errors.New("parameters must be a table of names and domains, such as " +
+			"{lr: \"loguniform(1e-4,1e-2)\"}")
 	}
 	for _, name := range keysOf(table) {
 		if inner, is := table[name].(map[string]any); is && inner["parameters"] != nil {
@@ -384,7 +386,8 @@ func katib(tree map[string]any) (*File, error) {
 	}
 	spec, ok := tree["spec"].(map[string]any)
 	if !ok {
-		return nil, errors.New("the experiment has no spec")
+		return nil, errors.New("the experiment has no spec: is the file whole? Katib keeps the " +
+			"parameters there")
 	}
 	if o, ok := spec["objective"].(map[string]any); ok {
 		f.Metric, _ = o["objectiveMetricName"].(string)
