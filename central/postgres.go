@@ -75,7 +75,8 @@ func (p *postgres) lock() error {
 		}
 		time.Sleep(time.Duration(try) * 20 * time.Millisecond)
 	}
-	return fmt.Errorf("%w: another memroom serve has this database open", ErrAway)
+	return fmt.Errorf("%w: another memroom serve has this database open: end that one first",
+		ErrAway)
 }
 
 func (p *postgres) prepare() error {

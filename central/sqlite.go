@@ -49,12 +49,12 @@ type sqliteDB struct{ conn *sqlite.Conn }
 func openSQLite(path string) (*sqliteDB, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite makes files for all to read
 	if err != nil {
-		return nil, fmt.Errorf("open the database of reports: %w", err)
+		return nil, fmt.Errorf("the database of reports %s cannot be opened: %w", path, err)
 	}
 	file.Close()
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err != nil {
-		return nil, fmt.Errorf("open the database of reports: %w", err)
+		return nil, fmt.Errorf("the database of reports %s cannot be opened: %w", path, err)
 	}
 	db := &sqliteDB{conn}
 	conn.SetBusyTimeout(time.Second)
@@ -62,12 +62,12 @@ func openSQLite(path string) (*sqliteDB, error) {
 		"PRAGMA synchronous = FULL"} { // what is acknowledged survives a power cut
 		if err := sqlitex.ExecuteTransient(conn, text, nil); err != nil {
 			conn.Close()
-			return nil, fmt.Errorf("open the database of reports %s: %w", path, db.meaning(err))
+			return nil, fmt.Errorf("the database of reports %s cannot be opened: %w", path, db.meaning(err))
 		}
 	}
 	if err := db.prepare(); err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("open the database of reports %s: %w", path, err)
+		return nil, fmt.Errorf("the database of reports %s cannot be opened: %w", path, err)
 	}
 	return db, nil
 }
@@ -97,8 +97,8 @@ func (d *sqliteDB) prepare() (err error) {
 }
 
 func newerTables(version int64) error {
-	return fmt.Errorf("the database was written by a newer memroom (format %d, this one knows %d)",
-		version, tablesVersion)
+	return fmt.Errorf("the database was written by a newer memroom (format %d, this one knows %d): "+
+		"use that one, or another --db", version, tablesVersion)
 }
 
 func (d *sqliteDB) load() (rows []row, files map[string]map[string]int64, err error) {
@@ -202,7 +202,7 @@ func (d *sqliteDB) meaning(err error) error {
 			return fmt.Errorf("%w: %v", ErrFull, err)
 		}
 	case sqlite.ResultBusy, sqlite.ResultLocked:
-		return fmt.Errorf("%w: another memroom serve has it open", ErrAway)
+		return fmt.Errorf("%w: another memroom serve has it open: end that one first", ErrAway)
 	}
 	if fullDisk(err) {
 		return fmt.Errorf("%w: %v", ErrFull, err)

@@ -79,7 +79,8 @@ func ReadState(dir string) (s State, err error) {
 		return s, err
 	}
 	if !ValidKey(s.Key) {
-		return s, fmt.Errorf("%s holds no key", stateFile)
+		return s, fmt.Errorf("%s is damaged: it holds no key; delete it and send the run again",
+			stateFile)
 	}
 	return s, nil
 }
@@ -106,7 +107,7 @@ func CheckURL(text string) error {
 		return fmt.Errorf("%q is not the address of a server: write it like https://HOST:8265", text)
 	case u.User != nil:
 		return errors.New("a password in the address would be seen by everybody on this machine: " +
-			"use a token")
+			"leave it out, and put a token into MEMROOM_REPORT_TOKEN or --report-token-file")
 	case u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("%q: leave out what follows the question mark; the token goes into "+
 			"MEMROOM_REPORT_TOKEN or --report-token-file", u.Scheme+"://"+u.Host)
