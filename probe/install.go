@@ -25,36 +25,41 @@ var sources embed.FS
 func Install(dir string) (string, error) {
 	if strings.ContainsRune(dir, os.PathListSeparator) {
 		return "",
-			fmt.Errorf("install probe in %s: the path has a %q, which separates paths in PYTHONPATH: choose "+
-				"another MEMROOM_HOME", dir, os.PathListSeparator)
+			fmt.Errorf("memroom's Python part cannot be put into %s: the path has a %q, which separates "+
+				"paths in PYTHONPATH: choose another MEMROOM_HOME", dir, os.PathListSeparator)
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return "", fmt.Errorf("install probe: %w", err)
+		return "", notInstalled(dir, err)
 	}
 	files, name, err := embedded()
 	if err != nil {
-		return "", fmt.Errorf("install probe: %w", err)
+		return "", notInstalled(dir, err)
 	}
 	final := filepath.Join(dir, name)
 	if complete(final, files) {
 		return final, nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("install probe: %w", err)
+		return "", notInstalled(dir, err)
 	}
 	fresh, err := os.MkdirTemp(dir, ".probe-")
 	if err != nil {
-		return "", fmt.Errorf("install probe: %w", err)
+		return "", notInstalled(dir, err)
 	}
 	defer os.RemoveAll(fresh)
 	if err := write(fresh, files); err != nil {
-		return "", fmt.Errorf("install probe: %w", err)
+		return "", notInstalled(dir, err)
 	}
 	if err := replace(fresh, final, files); err != nil {
-		return "", fmt.Errorf("install probe: %w", err)
+		return "", notInstalled(dir, err)
 	}
 	return final, nil
+}
+
+func notInstalled(dir string, err error) error {
+	return fmt.Errorf("memroom's Python part cannot be put into %s: %w; make room there, or set "+
+		"MEMROOM_HOME to another folder", dir, err)
 }
 
 // replace moves a complete folder into place. Another memroom may do the same at this moment: the

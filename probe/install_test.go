@@ -44,7 +44,8 @@ func TestInstallSaysWhy(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	os.WriteFile(file, nil, 0o644)
-	if _, err := Install(file); err == nil || !strings.Contains(err.Error(), "install probe") {
+	if _, err := Install(file); err == nil || !strings.Contains(err.Error(), "Python part cannot "+
+		"be put into") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -52,19 +52,23 @@ type Conn struct {
 func Listen(path string) (*Listener, error) {
 	if len(path) > maxPath {
 		return nil,
-			fmt.Errorf("listen for probes on %s: the path has %d bytes, a unix socket takes %d: set TMPDIR "+
-				"or MEMROOM_HOME to a shorter one", path, len(path), maxPath)
+			fmt.Errorf("no socket can be made for the command's Python: %s has %d bytes, at most %d are "+
+				"possible: set TMPDIR or MEMROOM_HOME to a shorter path", path, len(path), maxPath)
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
 		os.Remove(path)
 	}
 	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
-		return nil, fmt.Errorf("listen for probes: %w", err)
+		return nil, fmt.Errorf("no socket can be made for the command's Python: %w; set TMPDIR to a "+
+			"folder "+
+			"of your own", err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		socket.Close()
-		return nil, fmt.Errorf("listen for probes: %w", err)
+		return nil, fmt.Errorf("no socket can be made for the command's Python: %w; set TMPDIR to a "+
+			"folder "+
+			"of your own", err)
 	}
 	l := &Listener{socket: socket, heard: make(chan Heard, 256), closed: make(chan struct{}),
 		conns: map[*Conn]bool{}}

@@ -215,7 +215,7 @@ func startIn(group *meter.Cgroup, path string, args []string, attr *syscall.Proc
 	defer runtime.UnlockOSThread()
 	self := []byte(strconv.Itoa(unix.Gettid()))
 	if err := os.WriteFile(filepath.Join(group.Dir, "tasks"), self, 0); err != nil {
-		return 0, fmt.Errorf("enter cgroup: %w", err)
+		return 0, fmt.Errorf("the command cannot be put into its own memory cgroup: %w", err)
 	}
 	defer func() { _ = os.WriteFile(filepath.Join(home.Dir, "tasks"), self, 0) }()
 	return syscall.ForkExec(path, args, attr)

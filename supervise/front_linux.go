@@ -83,7 +83,8 @@ func StartKeeper(args []string, env []string, in *os.File) (link *Link, err erro
 		Sys:   &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
 		link.Close()
-		return nil, fmt.Errorf("start the keeper: %w", err)
+		return nil, fmt.Errorf("memroom's process beside the command cannot be started: %w; is "+
+			"there room for one more process (ulimit -u, memory)?", err)
 	}
 	w.Close() // its end is the keeper's alone: without the keeper, reading ends
 	line, _ := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
@@ -94,7 +95,8 @@ func StartKeeper(args []string, env []string, in *os.File) (link *Link, err erro
 			line = "it ended at once (" + strconv.Itoa(status.ExitStatus()) + ")"
 		}
 		link.Close()
-		return nil, fmt.Errorf("start the keeper: %s", strings.TrimSpace(line))
+		return nil, fmt.Errorf("memroom's process beside the command cannot be started: %s",
+			strings.TrimSpace(line))
 	}
 	return link, nil
 }
@@ -241,7 +243,8 @@ func (f *Front) gone(err error) error {
 		startTicks(state.Keeper) == state.KeeperStart && running(state.Keeper); {
 		time.Sleep(5 * time.Millisecond)
 	}
-	return fmt.Errorf("the keeper of the run has gone: %w", err)
+	return fmt.Errorf("memroom's process beside the command is gone, perhaps killed (%w): the "+
+		"command may still run, `memroom show` tells", err)
 }
 
 // awaitKeeper lets the keeper go first, with the run's cgroup: a batch system that cleans up after
@@ -258,7 +261,8 @@ func (f *Front) hear(what kind, payload []byte) (over bool, err error) {
 	case tellState, tellFinished:
 		var state State
 		if err := json.Unmarshal(payload, &state); err != nil {
-			return false, fmt.Errorf("the keeper's state: %w", err)
+			return false, fmt.Errorf("memroom's process beside the command sent what cannot be read: "+
+				"%w", err)
 		}
 		f.state = state
 		f.takeScreen()

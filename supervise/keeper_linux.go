@@ -74,7 +74,8 @@ func Keep(files Files, ready io.Writer) error {
 	SettleSoon()
 	ignoreSignals()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become the parent of orphans: %w", err)
+		return fmt.Errorf("the kernel does not let memroom look after the command's children: %w",
+			err)
 	}
 	k := &keeper{files: files, clients: map[*client]bool{}, frontGone: make(chan struct{}),
 		typed:    make(chan []byte, waitingKeys),
@@ -101,7 +102,7 @@ func Keep(files Files, ready io.Writer) error {
 		k.run(launch)
 		return nil
 	default:
-		return errors.New("the front end has gone before it said what to start")
+		return errors.New("memroom was ended before the command could be started")
 	}
 }
 

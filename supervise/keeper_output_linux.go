@@ -98,7 +98,7 @@ func (o *output) take(data []byte) {
 // record appends to the file as much as can be.
 func (o *output) record(data []byte) (int, error) {
 	if !o.resting.IsZero() && time.Since(o.resting) < retryRecording {
-		return 0, fmt.Errorf("%s could not be written", o.path)
+		return 0, fmt.Errorf("%s could not be written a moment ago", o.path)
 	}
 	if err := o.ready(len(data)); err != nil {
 		o.resting = time.Now()
@@ -303,7 +303,7 @@ func (k *keeper) connect(launch Launch) (s *streams, err error) {
 			return s, err
 		}
 		if err := s.pty.becomeController(); err != nil {
-			return s, fmt.Errorf("take the pseudo-terminal: %w", err)
+			return s, fmt.Errorf("the command cannot be given a terminal of its own: %w", err)
 		}
 	}
 	k.pty = s.pty
@@ -314,7 +314,7 @@ func (k *keeper) connect(launch Launch) (s *streams, err error) {
 		}
 		if i == 0 && channel == Inherit && k.input != nil {
 			if err := s.openInput(k.input); err != nil {
-				return s, fmt.Errorf("give the command its standard input: %w", err)
+				return s, fmt.Errorf("the command cannot be given its standard input: %w", err)
 			}
 			continue
 		}

@@ -24,7 +24,9 @@ const linkFD = 3
 func newLink() (ours *Link, theirs *os.File, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
+		return nil, nil, fmt.Errorf("memroom's two processes cannot be connected: %w; is the limit "+
+			"of open files "+
+			"reached (ulimit -n)?", err)
 	}
 	theirs = os.NewFile(uintptr(pair[1]), "link")
 	ours, err = linkOf(os.NewFile(uintptr(pair[0]), "link"))

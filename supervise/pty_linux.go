@@ -14,13 +14,18 @@ type pty struct {
 	slave  *os.File
 }
 
+func noTerminal(err error) error {
+	return fmt.Errorf("no terminal can be made for the command: %w; with its input and output "+
+		"redirected it needs none", err)
+}
+
 // openPTY makes a pseudo-terminal with the given size and, where known, the settings of the user's
 // terminal.
 func openPTY(size Size, modes []byte) (*pty, error) {
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK,
 		0)
 	if err != nil {
-		return nil, fmt.Errorf("open /dev/ptmx: %w", err)
+		return nil, noTerminal(err)
 	}
 	number, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
 	if err == nil {
@@ -28,13 +33,13 @@ func openPTY(size Size, modes []byte) (*pty, error) {
 	}
 	if err != nil {
 		unix.Close(master)
-		return nil, fmt.Errorf("make a pseudo-terminal: %w", err)
+		return nil, noTerminal(err)
 	}
 	name := fmt.Sprintf("/dev/pts/%d", number)
 	slave, err := unix.Open(name, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		unix.Close(master)
-		return nil, fmt.Errorf("open %s: %w", name, err)
+		return nil, noTerminal(fmt.Errorf("%s: %w", name, err))
 	}
 	setSize(slave, size)
 	if t, ok := decodeModes(modes); ok {
