@@ -48,7 +48,7 @@ func (c *attachCmd) Run(s *session) error {
 	case err != nil:
 		return c.ended(s, folder, -1, -1)
 	case state.Exit == nil:
-		return exitWith(exitNotStarted, "the keeper did not say how the command ended")
+		return exitWith(exitNotStarted, "run %s: "+endUnknown, folder.ID, folder.ID)
 	}
 	return exitAs(front, state.Exit.Code, folder.ID)
 }
@@ -74,9 +74,7 @@ func (c *attachCmd) ended(s *session, folder *store.Folder, fromOut, fromErr int
 		if words, _, yes := orphanOf(folder); yes {
 			return exitWith(exitNotStarted, "run %s: %s", folder.ID, words)
 		}
-		return exitWith(exitNotStarted,
-			"run %s is lost: memroom's process for it is gone and nobody wrote down how the command ended",
-			folder.ID)
+		return exitWith(exitNotStarted, "run %s is lost: "+endUnknown, folder.ID, folder.ID)
 	}
 	err = errors.Join(copyFrom(raw(s.Out), folder.Output(), fromOut),
 		copyFrom(raw(s.Err), folder.Errors(), fromErr))

@@ -176,16 +176,19 @@ func lookInto(ctx context.Context, python string, quick bool) (pythonLook, error
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	if ctx.Err() != nil {
-		return pythonLook{}, fmt.Errorf("%s did not answer within 90 s", python)
+		return pythonLook{}, fmt.Errorf("%s did not answer within 90 s: does "+
+			"`%s -c \"import torch\"` end?", python, python)
 	}
 	if err != nil {
-		return pythonLook{}, fmt.Errorf("%s: %w", python, err)
+		return pythonLook{}, fmt.Errorf("%s cannot be asked (%w): does `%s --version` answer?", python,
+			err, python)
 	}
 	// Packages may print while they are imported: the answer is the last line.
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	var look pythonLook
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &look); err != nil {
-		return pythonLook{}, fmt.Errorf("%s: not a Python that answers: %w", python, err)
+		return pythonLook{}, fmt.Errorf("%s gave no answer that can be read (%w): it is not a "+
+			"Python that works", python, err)
 	}
 	return look, nil
 }

@@ -123,7 +123,7 @@ func (c *explainCmd) add(s *session, m *diagnose.Material, name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		folder, missing := findRun(name)
 		if missing != nil {
-			return fmt.Errorf("open %s: no such file or run: %w", name, missing)
+			return fmt.Errorf("%s is neither a file nor a run: %w", name, missing)
 		}
 		return c.addRun(m, folder)
 	}

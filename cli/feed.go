@@ -364,7 +364,8 @@ func (c *feedConvertCmd) write(s *session, o format.Options, found *feedConversi
 			return err
 		}
 		if len(columns) == 0 {
-			return fmt.Errorf("there is nothing to write: no columns")
+			return errors.New("the files have no columns, so there is nothing to write: " +
+				"look at them with `memroom feed inspect`")
 		}
 		w, err = convert.New(c.To, out, columns, d.Rows)
 		return err

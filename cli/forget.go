@@ -37,7 +37,7 @@ func (c *forgetCmd) Run(s *session) error {
 	home := kept.Home
 	files, err := os.ReadDir(driver.Memories(home))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read what was learnt: %w", err)
+		return fmt.Errorf("what was learnt from earlier runs cannot be read: %w", err)
 	}
 	found := []remembered{}
 	for _, f := range files {
@@ -48,7 +48,7 @@ func (c *forgetCmd) Run(s *session) error {
 		entry := remembered{Command: m.Command, Remedies: m.Remedies}
 		if c.All || c.Script != "" {
 			if err := os.Remove(filepath.Join(driver.Memories(home), f.Name())); err != nil {
-				return fmt.Errorf("forget: %w", err)
+				return fmt.Errorf("what was learnt cannot be deleted: %w", err)
 			}
 			entry.Forgotten = true
 		}

@@ -45,7 +45,7 @@ func reportToken(file string) (string, error) {
 	}
 	token := strings.TrimSpace(string(data))
 	if token == "" {
-		return "", fmt.Errorf("%s holds no token", file)
+		return "", fmt.Errorf("%s holds no token: write the server's into it", file)
 	}
 	return token, nil
 }

@@ -60,8 +60,8 @@ func (c *runCmd) check() error {
 			"--pressure-at %v: a share of the limit between 0 and 1, such as 0.92", c.PressureAt)
 	}
 	if c.Grace < 0 || c.NodeRank < 0 {
-		return exitWith(exitUsage, "--grace %v, --node-rank %d: neither can be negative", c.Grace,
-			c.NodeRank)
+		return exitWith(exitUsage, "--grace %v, --node-rank %d: neither can be negative: "+
+			"give 0 or more", c.Grace, c.NodeRank)
 	}
 	if err := c.checkRelay(); err != nil {
 		return exitWith(exitUsage, "%w", err)

@@ -151,7 +151,8 @@ func checkOnPressure(action string) error {
 		return nil
 	}
 	return exitWith(exitUsage,
-		"--on-pressure %s: neither a signal (USR1, TERM) nor a command that is found", action)
+		"--on-pressure %s: neither a signal (USR1, TERM) nor a command that is found: name a signal, "+
+			"or give the path of a program", action)
 }
 
 // findExecutable gives the path of a program, or the exit code that a shell would give.
@@ -161,9 +162,11 @@ func findExecutable(name string) (string, error) {
 	case err == nil || errors.Is(err, exec.ErrDot):
 		return path, nil
 	case errors.Is(err, fs.ErrPermission) || isDirectory(name):
-		return "", exitWith(exitNotExecutable, "run %s: not executable", name)
+		return "", exitWith(exitNotExecutable, "run %s: not executable: name a program, as in "+
+			"python %s, or make the file one with chmod +x", name, name)
 	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
-		return "", exitWith(exitNotFound, "run %s: command not found", name)
+		return "", exitWith(exitNotFound, "run %s: command not found: is it spelt "+
+			"right, and is the environment active that holds it?", name)
 	}
 	return "", exitWith(exitNotExecutable, "run %s: %w", name, err)
 }
@@ -179,7 +182,8 @@ func files(s *session) (in, out, errs *os.File, err error) {
 	out, ok2 := fileOf(s.Out)
 	errs, ok3 := fileOf(s.Err)
 	if !ok1 || !ok2 || !ok3 {
-		return nil, nil, nil, exitWith(exitNotStarted, "run needs real files as standard streams")
+		return nil, nil, nil, exitWith(exitNotStarted, "run needs a terminal, files or pipes "+
+			"as standard input, output and error output")
 	}
 	return in, out, errs, nil
 }
@@ -271,6 +275,10 @@ func (r *prepared) probeSocket() string {
 	return filepath.Join(dir, "probe.sock")
 }
 
+// endUnknown is said where memroom's own process was killed before it could write the end down.
+const endUnknown = "memroom's process beside the command is gone and left no word on how the " +
+	"command ended; `memroom show %s` has what was recorded before"
+
 // conclude prints the summary and gives the command's exit code.
 func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Folder,
 	state supervise.State, failure error) error {
@@ -285,7 +293,7 @@ func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Fold
 		return exitQuietly(exit.Code)
 	}
 	if state.Exit == nil {
-		return exitWith(exitNotStarted, "the keeper did not say how the command ended")
+		return exitWith(exitNotStarted, "run %s: "+endUnknown, folder.ID, folder.ID)
 	}
 	if state.Exit.StartError != "" {
 		return exitWith(state.Exit.Code, "%s", state.Exit.StartError)

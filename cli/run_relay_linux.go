@@ -57,7 +57,7 @@ func (c *runCmd) relayed(s *session, to *os.File, command []string, path string)
 	case outcome.NotStarted != "":
 		return exitWith(outcome.ExitCode, "%s", outcome.NotStarted)
 	case outcome.ExitCode < 0:
-		return exitWith(exitNotStarted, "run %s: nobody knows how the command ended", run)
+		return exitWith(exitNotStarted, "run %s: "+endUnknown, run, run)
 	}
 	return exitQuietly(outcome.ExitCode)
 }

@@ -40,7 +40,7 @@ func (c *runsCmd) Run(s *session) error {
 	if c.Reindex && kept.Exists() {
 		n, err := kept.Reindex()
 		if err != nil {
-			return fmt.Errorf("rebuild the index: %w", err)
+			return fmt.Errorf("the list of runs cannot be built again: %w", err)
 		}
 		s.note("%s indexed", event.Count(n, "run"))
 	}

@@ -69,7 +69,8 @@ func (c *serveCmd) Run(s *session) error {
 	}
 	temporary, err := os.MkdirTemp("", "memroom-serve-")
 	if err != nil {
-		return fmt.Errorf("a folder for uploads: %w", err)
+		return fmt.Errorf("no folder for uploads can be made (%w): set TMPDIR to one that takes "+
+			"files", err)
 	}
 	defer os.RemoveAll(temporary)
 	listener, err := net.Listen("tcp", address)
@@ -191,7 +192,8 @@ func (c *serveCmd) check() (time.Duration, error) {
 		return 0, exitWith(exitUsage, "--port %d: a port is between 0 and 65535", c.Port)
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return 0, exitWith(exitUsage, "--tls-cert and --tls-key belong together")
+		return 0, exitWith(exitUsage, "--tls-cert and --tls-key belong together: give both or "+
+			"neither")
 	}
 	if c.UploadLimit < event.KiB {
 		return 0, exitWith(exitUsage, "--upload-limit %s: at least 1KiB", c.UploadLimit)
@@ -215,7 +217,8 @@ func (c *serveCmd) token(local bool) (string, error) {
 			return "", err
 		}
 		if token = strings.TrimSpace(string(data)); token == "" {
-			return "", exitWith(exitUsage, "%s holds no token", c.TokenFile)
+			return "", exitWith(exitUsage, "%s holds no token: write one of at least 8 "+
+				"characters into it", c.TokenFile)
 		}
 	}
 	if token != "" && len(token) < 8 {

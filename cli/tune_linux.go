@@ -80,7 +80,8 @@ func (c *tuneResumeCmd) Run(s *session) error {
 		return err
 	}
 	if err := os.Chdir(spec.Dir); err != nil {
-		return exitWith(exitNotStarted, "the study's folder: %w", err)
+		return exitWith(exitNotStarted, "the folder in which the study began is gone (%w): make it "+
+			"again, or begin a new study there", err)
 	}
 	t := &tuning{session: s, home: home, json: absolute(c.JSON), quiet: c.Quiet}
 	if err := t.open(&spec); err != nil {
@@ -136,7 +137,8 @@ func studyNames(home string) []string {
 func checkWritable(flag, path string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
-		return exitWith(exitUsage, "%s %s cannot be written: %w", flag, path, cause(err))
+		return exitWith(exitUsage, "%s %s cannot be written: %w; name a file in a folder that "+
+			"exists and is yours", flag, path, cause(err))
 	}
 	return file.Close()
 }
@@ -144,7 +146,8 @@ func checkWritable(flag, path string) error {
 // printPlanned shows what would run.
 func printPlanned(s *session, spec engine.Spec) error {
 	if spec.Method == engine.External {
-		return exitWith(exitUsage, "--dry-run: Optuna proposes a point when it is needed")
+		return exitWith(exitUsage, "--dry-run shows points that are known before: Optuna "+
+			"proposes each when it is needed. Leave one of the two out")
 	}
 	sampler, err := trial.NewSampler(spec.Space, spec.Method, spec.Seed)
 	if err != nil {
