@@ -183,8 +183,8 @@ var claims = map[string]claim{
 	"growth_host":       rule("figures of memory that rise", nil, sign(trace.SignGrowth)),
 	"growth_seen":       rule("figures of memory that rise", nil, sign(trace.SignGrowth)),
 	"trials_in_process": rule("two trials or folds of one process", nil, sign(trace.SignTrialNo)),
-	"models_in_loop": rule("a node's name that counts models", nil, worded(modelNumber),
-		worded(madeInLoop)),
+	"models_in_loop": rule("a node's name that counts models or their layers", nil,
+		worded(modelNumber), worded(madeInLoop), worded(manyLayers)),
 	"limit": rule("nothing: it claims no cause", nil),
 }
 
@@ -254,7 +254,9 @@ var (
 	}, fixed("a forward or backward pass ran inside of it")}
 	// statesExist: the optimizer has made its state in the first step.
 	statesExist = doubt{func(c *trace.Crash, _ *trace.Hints, _ judged) bool {
-		return c.Steps >= lateSteps
+		return c.Steps >= lateSteps && !slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+			return makesStates.MatchString(f.Name) // steps of another rank, or of an earlier attempt
+		})
 	}, func(c *trace.Crash, _ *trace.Hints) string {
 		return fmt.Sprintf("in the optimizer's step, whose state existed since the first of %s steps",
 			thousands(c.Steps))
@@ -318,6 +320,9 @@ var (
 		return ok && j.detail == "" && onHost(c)
 	}, fixed("it failed while weights were read, not data")}
 )
+
+// makesStates are functions in which an optimizer makes its states.
+var makesStates = regexp.MustCompile(`^(?:_init_group|init_state|_?initialize_optimizer_states)$`)
 
 // settingName are functions that put a program together.
 var settingName = regexp.MustCompile(`(?i)^(?:__init__|_?(?:setup|init|initialize|prepare|build|create|configure|` +

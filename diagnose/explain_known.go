@@ -33,6 +33,11 @@ var wholeArray = regexp.MustCompile(`\[Op:(?:GatherV2|_EagerConst|Cast|ConcatV2|
 // madeInLoop are names of variables and operations with a number that one model does not reach.
 var madeInLoop = regexp.MustCompile(`\b(?:Variable|dense|conv2d|lstm|gru|embedding|sub|mul|add|training)_\d{3,}\b`)
 
+// manyLayers are names of layers with a number that several models of one process reach, and one
+// model does not.
+var manyLayers = regexp.MustCompile(`(?i)\b(?:(?:dense|lstm|gru|embedding|flatten|dropout|bidirectional)_(?:[2-9]\d\d|\d{4,})|` +
+	`(?:conv[123]d|batch_normalization|activation|re_lu|leaky_re_lu|add|concatenate)_\d{4,})\b`)
+
 // predicting are the functions that Keras makes of a model for predict and evaluate.
 var predicting = regexp.MustCompile(`(?:__inference_|\bnode )(predict|test)_(?:function|step)|` +
 	`(predict|test)_function/`)
@@ -79,6 +84,12 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseLeak, "models_in_loop", 0.65,
 			"the operation's name (%s) counts what this process has built before, and models are said to be made "+
 				"one after the other: earlier ones are still there", made), true
+	}
+	if made := manyLayers.FindString(c.Node); made != "" {
+		return because(CauseLeak, "models_in_loop", 0.65,
+			"the layer's name (%s) counts more layers than one model has: models were built one after the other "+
+				"in this process, and earlier ones may still be there", made).
+			saying("earlier models of the same process may still be in memory"), true
 	}
 	switch {
 	case optimizerNode.MatchString(c.Node):

@@ -24,7 +24,7 @@ var (
 // stands above, a traceback below the message is taken.
 func (p *passage) frames() ([]event.Frame, []string) {
 	rank := rankIn(p.line())
-	frames, code := framesIn(p.above(160), rank)
+	frames, code := framesIn(unbroken(p.above(160), p.width()), rank)
 	if len(frames) > 0 {
 		return frames, code
 	}

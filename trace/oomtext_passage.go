@@ -32,7 +32,11 @@ func (p *passage) line() string {
 // them.
 func (p *passage) text() string {
 	if p.cached == "" {
-		p.cached = untilAgain(strings.Join(p.ownLines(14), " "), p.word)
+		text := p.rejoined()
+		if text == "" {
+			text = strings.Join(p.ownLines(14), " ")
+		}
+		p.cached = untilAgain(text, p.word)
 	}
 	return p.cached
 }
