@@ -43,7 +43,7 @@ def predict(model, loader):
 
 
 def half(model, loader):
-    with torch.no_grad(), autocast():  # expect: autocast-around-loop
+    with torch.no_grad(), autocast():  # hint: autocast-around-loop
         for x, _ in loader:
             model(x.to(device))
 

@@ -59,7 +59,7 @@ shards = wds.WebLoader(wds.WebDataset("x.tar"), num_workers=4, persistent_worker
 plain = DataLoader(Bounded([]), batch_size=64, num_workers=4, persistent_workers=True)
 alone = DataLoader(Bounded([]), batch_size=4096)
 
-rows = load_dataset("json", data_files="x.jsonl", num_proc=16)  # expect: datasets-buffers
+rows = load_dataset("json", data_files="x.jsonl", num_proc=16)  # hint: datasets-buffers
 table = load_dataset("parquet", data_files="x.parquet", num_proc=16)
 memory = load_dataset("csv", data_files="x.csv", keep_in_memory=True)  # expect: datasets-buffers
 whole = table.map(len, batched=True, batch_size=None)  # expect: datasets-buffers

@@ -15,7 +15,7 @@ def train_with(config, data=None):
     return {"loss": len(data)}
 
 
-tune.run(train, config={"lr": tune.loguniform(1e-4, 1e-2)})  # expect: ray-trial-without-resources
+tune.run(train, config={"lr": tune.loguniform(1e-4, 1e-2)}, num_samples=50)  # expect: ray-trial-without-resources
 tune.run(train_with, resources_per_trial={"cpu": 4, "gpu": 1})  # hint: ray-trial-without-memory
 tune.run(tune.with_parameters(train_with, data=table), resources_per_trial={"cpu": 4, "memory": 8 * 1024**3})
 tuner = tune.Tuner(tune.with_resources(tune.with_parameters(train_with, data=table), {"cpu": 2, "memory": 4 * 1024**3}))

@@ -69,6 +69,12 @@ def whole_dataset(file):
                     "dataset-on-gpu",
                     node,
                     "the whole dataset is moved to the GPU, where it takes the room of activations",
+                    # Token ids and labels are small beside what the model makes of them.
+                    hint=all(
+                        evidence.SMALL.search(key(a.func.value) or "")
+                        for a in node.args
+                        if _moves_to_gpu(a) and isinstance(a.func, ast.Attribute)
+                    ),
                 )
         elif isinstance(node, ast.ListComp) and len(node.generators) == 1:
             over = _iterated(node.generators[0].iter)

@@ -419,6 +419,8 @@ def copies_by_method(file) -> Iterator[dict]:
                 if container.split(".")[0] != "self" or cleared_in(file.tree, container):
                     continue
                 if _copies_model(file, scope, value):
+                    if evidence.missing_key(file, s):
+                        continue  # one for each task, made when it is first asked for
                     yield rules.finding(
                         "model-copies-kept",
                         s,
@@ -503,6 +505,8 @@ def models_of_rounds(file) -> Iterator[dict]:
             )
             if loop is None or resets(loop, container, scope):
                 continue
+            if all(key(p) in _built_in(scope, loop) for p in parts):
+                continue  # (encoder, head) of each: nothing to choose by, all are used
             name = next(key(p) for p in parts if key(p) in _built_in(scope, loop))
             yield rules.finding(
                 "model-copies-kept",
@@ -813,6 +817,8 @@ def figures(file) -> Iterator[dict]:
                     continue
                 if not any(_trains(scope, loop) for loop in place.loops):
                     continue  # a few figures of a result are nobody's trouble
+                if evidence.rounds_around(file, s) < evidence.FEW:
+                    continue
                 yield rules.finding(
                     "figures-not-closed",
                     s,

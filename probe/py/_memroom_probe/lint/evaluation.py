@@ -147,7 +147,7 @@ def _in_scope(file, scope: Scope) -> Iterator[dict]:
         if s in done or file.places[s].no_grad:
             continue
         if isinstance(s, LOOPS):
-            if scope.has_backward(s) or _feeds_later(scope, s) or _clears_gradients(s):
+            if scope.has_backward(s) or _feeds_later(scope, s) or clears_gradients(s):
                 continue
             hit = _forward_with_grad(file, scope, s, evaluated)
             if hit is not None:
@@ -160,7 +160,7 @@ def _in_scope(file, scope: Scope) -> Iterator[dict]:
                 yield hit
 
 
-def _clears_gradients(loop) -> bool:
+def clears_gradients(loop) -> bool:
     """zero_grad() without a backward in sight: gradients are wanted, a helper takes them."""
     return any(
         isinstance(n, ast.Call) and method(n) == "zero_grad"
@@ -188,8 +188,15 @@ def measures(file, s: ast.stmt) -> bool:
 
 
 def _one_state(loop) -> bool:
-    """action = net(state).argmax(); env.step(action): one state at a time"""
+    """action = net(state).argmax(); env.step(action): one state at a time. Or one picture, that
+    every round shows.
+    """
     return any(
+        isinstance(n, ast.Call) and method(n) in ("imshow", "waitKey")
+        for s in loop.body
+        if not isinstance(s, ast.If)
+        for n in own(s)
+    ) or any(
         isinstance(n, ast.Call)
         and method(n) in ("step", "render")
         and isinstance(n.func, ast.Attribute)
@@ -566,6 +573,9 @@ def autocast_around_loop(file) -> Iterator[dict]:
                         s,
                         "one autocast stands around the whole loop: the half-precision copies of "
                         "the weights that autocast caches are kept until the loop ends",
+                        # Each forward pass of an evaluation makes the same copies: the peak is
+                        # the same. Between two steps of a training there is a backward pass.
+                        hint=not scope.has_backward(inner),
                     )
                     break
 

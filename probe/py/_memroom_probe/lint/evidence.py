@@ -111,14 +111,20 @@ MANY = 100  # rounds over which a little a round becomes much
 # What a model is made of, and the terms of one loss: as many as somebody wrote down.
 _PARTS = re.compile(
     r"(layer|block|stage|head|scale|level|branch|module|model|criterion|criteria|term|(^|_)net|"
-    r"discriminator|generator|expert|agent|modalit|weight|param|group|device|gpu|metric|loss)"
+    r"discriminator|generator|expert|agent|modalit|weight|param|group|device|gpu|metric|loss|"
+    r"critic|actor|teacher|member|optimi[sz]er)"
     r"(e?s|_?(list|dict|names?|keys|fns?|weights?))$|"
     r"^(losses|keys|tasks|inputs|views|crops|clips)$",
     re.I,
 )
 
 
-_COUNTS = re.compile(r"accum|critic|layers$|heads$|scales$|levels$|stages$|blocks$|branches$", re.I)
+_COUNTS = re.compile(
+    r"accum|critic|"
+    r"(layer|head|scale|level|stage|block|agent|player|member|expert|actor|net|model|domain)s$|"
+    r"branches$|modalities$",
+    re.I,
+)
 
 
 def few_rounds(loop: Any, file: Any = None) -> bool:
@@ -145,6 +151,8 @@ def few_rounds(loop: Any, file: Any = None) -> bool:
         return True
     if file is not None and isinstance(over, ast.Name) and over.id in _written_down(file):
         return True
+    if isinstance(over, ast.Attribute) and over.attr.isupper():
+        return True  # for t in self.TEMPERATURES
     if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute):
         if over.func.attr not in ("items", "values", "keys"):
             return over.func.attr in ("children", "modules", "parameters", "named_parameters")
@@ -373,3 +381,29 @@ SMALL = re.compile(
     r"(^|_)(mean|std|weights?|scale|lengths?|classes|rewards?|dones?)($|_)",
     re.I,
 )
+
+
+def higher_order(loop: Any) -> bool:
+    """grads = torch.autograd.grad(loss, weights, create_graph=True): the gradient of the whole inner
+    loop is wanted
+    """
+    return any(
+        isinstance(n, ast.Call)
+        and (asked := keyword(n, "create_graph")) is not None
+        and constant(asked) is not False
+        for n in ast.walk(loop)
+    )
+
+
+def missing_key(file: Any, s: Any) -> bool:
+    """if task not in self.nets: self.nets[task] = copy.deepcopy(self.net): one for each task, made
+    when it is first asked for
+    """
+    target = s.targets[0] if isinstance(s, ast.Assign) else None
+    return isinstance(target, ast.Subscript) and any(
+        isinstance(i, ast.If)
+        and isinstance(i.test, ast.Compare)
+        and isinstance(i.test.ops[0], ast.NotIn)
+        and key(i.test.comparators[0]) == key(target.value)
+        for i in file.places[s].ifs
+    )

@@ -6,7 +6,7 @@ from typing import Iterator, List, Set
 
 from . import proof, rules
 from .calls import called_in_loop, resolve, scope_of
-from .evidence import SMALL, few_rounds
+from .evidence import SMALL, few_rounds, higher_order
 from .flow import (
     CARD,
     COUNT,
@@ -175,6 +175,8 @@ def kept_outputs(file) -> Iterator[dict]:
             if loop is None or _emptied_inside(file, kept):
                 continue
             weights = kept.how == "chain" and WEIGHT in kept.origins
+            if weights and higher_order(loop):
+                continue
             if (
                 weights
                 and kept.container not in scope.feeds
@@ -366,7 +368,8 @@ def _averaged_weights(file, scope: Scope) -> Iterator[dict]:
             continue
         place = file.places[kept.statement]
         if training_loop(place, scope) is None and place.loops:
-            yield _kept(kept, proven=True)
+            if not higher_order(place.loops[-1]):
+                yield _kept(kept, proven=True)
 
 
 def _kept(kept: Kept, proven: bool = False) -> dict:

@@ -1087,7 +1087,8 @@ class Library:
         if name.startswith("torch.nn.") and last[:1].isupper():
             if last == "Parameter":
                 weight = m.node(False, label="parameter")
-                weight.weight = True
+                asked = known(args.get(1, "requires_grad"))
+                weight.weight = asked is None or asked.value is not False
                 return frozenset([weight])
             if last in ("DataParallel", "DistributedDataParallel"):
                 return args.get(0)

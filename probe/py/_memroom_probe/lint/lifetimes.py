@@ -16,6 +16,7 @@ from .evaluation import (
     _frozen,
     _grad_off_for_good,
     begins_with_grad,
+    clears_gradients,
     measures,
     other_branch_is_quiet,
     uses_card,
@@ -25,13 +26,15 @@ from .evidence import (
     SMALL,
     ends_there,
     few_rounds,
+    higher_order,
+    missing_key,
     of_this_round,
     published,
     rounds_around,
     short_window,
     small_window,
 )
-from .flow import module_classes
+from .flow import is_model_name, module_classes
 from .keeping import cut_or_begun
 from .machine import Args, Frame, Machine
 from .names import FUNCTIONS, key, method, pairs, targets, walk_here
@@ -235,6 +238,24 @@ def _special(name: str) -> bool:
 # the judgement
 
 
+def _gradients_wanted(loop: Any) -> bool:
+    """model.zero_grad(); model(x); cam.heatmap(): a helper takes the gradients"""
+    return clears_gradients(loop) and not any(
+        isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(loop)
+    )
+
+
+_NO_MODEL = re.compile(r"token|prompter|processor|transform|collat|sampler|schedul", re.I)
+
+
+def _calls_no_model(s: ast.stmt) -> bool:
+    """inputs = tokenizer(texts): what came with a model is not always one"""
+    called = [key(n.func) or "" for n in walk_here(s) if isinstance(n, ast.Call)]
+    return any(_NO_MODEL.search(c.split(".")[-1]) for c in called) and not any(
+        is_model_name(c) or is_model_name(c.rpartition(".")[0]) for c in called
+    )
+
+
 class Judge:
     def __init__(self, file: Any, m: Machine) -> None:
         self.file, self.m, self.story = file, m, m.story
@@ -313,6 +334,8 @@ class Judge:
         if any(small_window(self.file, r.loop.node, obj.label) for n, _ in late for r in n.born):
             return
         for n, path in late:
+            if _written_over(self.file, loop.node, path[0].where[-1][1]):
+                continue
             yield from self._tell_kept(loop, obj, n, path)
             if not loop.backward and not cached and self._rolled_out(loop, second, n):
                 yield from self._acts(loop, second, n, obj)
@@ -431,7 +454,10 @@ class Judge:
                     _handed(path[-1].where, n.where),
                     "`%s` of every batch is kept in `%s` on the card: it grows with the dataset"
                     % (n.label or "the output", obj.label or "a list"),
-                    hint=_for_the_card(self.file, path[-1].where[-1][1], n.label, obj.label),
+                    hint=_for_the_card(self.file, path[-1].where[-1][1], n.label, obj.label)
+                    # The chances of some classes are small, those of each pixel are not.
+                    or (n.label in _CHANCES or _gives_chances(path[-1].where[-1][1]))
+                    and not _of_pixels(self.file),
                 )
                 return
 
@@ -471,7 +497,12 @@ class Judge:
                 kinds.setdefault("copy", []).append((x, path))
             elif isinstance(x, Obj) and x.kind == "optimizer":
                 kinds.setdefault("optimizer", []).append((x, path))
-            elif isinstance(x, Obj) and x.module and x.card and (x.copied or inside):
+            elif (
+                isinstance(x, Obj)
+                and x.module
+                and x.card
+                and (x.copied or inside and not _only_models(inside[-1]))
+            ):
                 kinds.setdefault("copy", []).append((x, path))
             elif (
                 isinstance(x, Node)
@@ -499,6 +530,8 @@ class Judge:
                     "`%s` keeps the exception of every failure, and with it the frames of the "
                     "failed call and their tensors" % name,
                 )
+            elif kind == "copy" and missing_key(self.file, at):
+                continue
             elif kind == "copy" and (loop.backward or loop.trained):
                 yield from self.tell(
                     "model-copies-kept",
@@ -595,6 +628,8 @@ class Judge:
                             s,
                             "this keeps what line %d hands over with its graph" % handed.lineno,
                         )
+                elif higher_order(loop.node):
+                    continue
                 elif acted or not any(a.doubtful for a in ancestors(n)):
                     yield from self.tell(
                         "graph-kept-in-list",
@@ -702,6 +737,8 @@ class Judge:
                 continue
             place = self.file.places[s]
             if place.loops and other_branch_is_quiet(self.file, place.loops[-1]):
+                continue
+            if place.loops and _gradients_wanted(place.loops[-1]) or _calls_no_model(s):
                 continue
             function = place.function
             if function is not None and any(begins_with_grad(n) for n in ast.walk(function)):
@@ -1009,11 +1046,49 @@ def _for_the_card(file: Any, s: Any, *labels: Any) -> bool:
 
 def _of_pixels(file: Any) -> bool:
     """One number for each pixel: what argmax gives is as large as an image."""
-    return any(
-        _PIXELS.search(getattr(n, "name", None) or getattr(n, "id", None) or getattr(n, "attr", ""))
+    names = {
+        getattr(n, "name", None) or getattr(n, "id", None) or getattr(n, "attr", "")
         for n in file.nodes
         if isinstance(n, (ast.Name, ast.Attribute, ast.ClassDef))
-    )
+    }
+    of_text = any("token" in n.lower() for n in names)  # a mask there hides padding
+    return any(_PIXELS.search(n.replace("mask", "") if of_text else n) for n in names)
+
+
+_CHANCES = ("softmax", "sigmoid")
+
+
+def _gives_chances(s: Any) -> bool:
+    """kept.append(logits.softmax(-1))"""
+    return any(isinstance(n, ast.Call) and method(n) in _CHANCES for n in walk_here(s))
+
+
+def _only_models(holder: Obj) -> bool:
+    """(encoder, head): nothing to choose by, so all of them are used"""
+    parts = [a for p in contents(holder) for a in p.value]
+    return all(isinstance(a, Obj) and bool(a.module) for a in parts)
+
+
+def _written_over(file: Any, loop: Any, s: Any) -> bool:
+    """features[p] = h in for p in patients: for batch in batches[p]: one entry for each patient, and
+    each batch takes the place of the one before
+    """
+    target = s.targets[0] if isinstance(s, ast.Assign) else None
+    if not isinstance(target, ast.Subscript) or s not in file.places:
+        return False
+    loops = file.places[s].loops
+    used = {n.id for n in ast.walk(target.slice) if isinstance(n, ast.Name)}
+    if loop not in loops or not used:
+        return False
+    if loops[-1] is loop:
+        return not used & {
+            n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+    keys = [
+        {n.id for t in targets(x) for n in ast.walk(t) if isinstance(n, ast.Name)}
+        for x in loops[loops.index(loop) :]
+    ]
+    return used <= keys[0] or used <= set().union(*keys[1:])
 
 
 def _same_keys(file: Any, loop: Any, s: Any) -> bool:

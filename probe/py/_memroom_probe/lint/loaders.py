@@ -114,6 +114,7 @@ def caches(file) -> Iterator[dict]:
                 hit[0],
                 "%s keeps every sample that is read%s"
                 % (hit[1], ", and each worker keeps its own copy" if parallel else ""),
+                hint=isinstance(hit[0], ast.Assign) and _rows_at_hand(c, hit[0].value),
             )
 
 
@@ -168,6 +169,31 @@ def _stores_items(c, f):
             ):
                 return s, "`%s`" % name
     return None
+
+
+_CONVERTS = frozenset(
+    "list tuple tensor as_tensor from_numpy array asarray Tensor FloatTensor copy clone".split()
+)
+_ARRAYS = frozenset("array asarray stack vstack concatenate zeros to_numpy read_csv".split())
+_SMALL_SETS = frozenset("MNIST FashionMNIST KMNIST EMNIST QMNIST USPS CIFAR10 CIFAR100".split())
+
+
+def _rows_at_hand(c, value) -> bool:
+    """torch.tensor(self.x[i]), where self.x is an array of this object or a set that is known to be
+    small: no file is read again, the cache only saves the conversion.
+    """
+    if {method(n) for n in walk_here(value) if isinstance(n, ast.Call)} - _CONVERTS:
+        return False
+    rows = {key(n.value) for n in walk_here(value) if isinstance(n, ast.Subscript)}
+    made = {
+        name: method(n)
+        for s in ast.walk(c)
+        if isinstance(s, ast.Assign)
+        for name in {key(t) for t in targets(s)}
+        for n in walk_here(s.value)
+        if isinstance(n, ast.Call) and method(n) in _ARRAYS | _SMALL_SETS
+    }
+    return bool(rows & set(made))
 
 
 def _is_small(value) -> bool:
@@ -235,6 +261,7 @@ def hugging_face(file) -> Iterator[dict]:
     """datasets: what map and the JSON reader hold"""
     if "datasets" not in file.modules:
         return
+    asked = False  # one decision, written at each step
     for call in file.nodes:
         if not isinstance(call, ast.Call):
             continue
@@ -247,13 +274,16 @@ def hugging_face(file) -> Iterator[dict]:
                     call,
                     "the JSON reader parses a file in large pieces, and each of the num_proc "
                     "processes holds its own in memory",
+                    hint=True,  # the files may be lists of names
                 )
         if constant(keyword(call, "keep_in_memory")) is True:
             yield rules.finding(
                 "datasets-buffers",
                 keyword(call, "keep_in_memory"),
                 "keep_in_memory=True holds the whole dataset in host memory instead of mapping it from disk",
+                hint=asked,
             )
+            asked = True
         elif method(call) == "map" and keyword(call, "batched") is not None:
             size = keyword(call, "batch_size")
             if isinstance(size, ast.Constant) and size.value is None or constant(size) == -1:

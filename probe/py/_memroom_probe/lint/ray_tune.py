@@ -52,6 +52,7 @@ def resources(file):
                 "ray-trial-without-resources",
                 call,
                 "no resources are given for a trial: Ray packs one on every core, whatever memory each takes",
+                hint=not _several_trials(file, call),
             )
             continue
         given = asked if asked is not None else wrapped
@@ -61,6 +62,21 @@ def resources(file):
                 call,
                 'trials are packed by CPU and GPU alone: without "memory" Ray starts more than the host can hold',
             )
+
+
+def _several_trials(file, call):
+    """Without num_samples there is one trial, unless the space holds a grid."""
+    nodes = [*ast.walk(call)]
+    name = key(keyword(call, "tune_config")) if keyword(call, "tune_config") else None
+    for s in file.statements:
+        if name and isinstance(s, ast.Assign) and any(key(t) == name for t in targets(s)):
+            nodes += ast.walk(s.value)
+    asked = [n.value for n in nodes if isinstance(n, ast.keyword) and n.arg == "num_samples"]
+    if any(constant(a, 2) != 1 for a in asked):
+        return True
+    return any(isinstance(n, ast.Call) and method(n) == "grid_search" for n in file.nodes) or any(
+        isinstance(n, ast.Constant) and n.value == "grid_search" for n in file.nodes
+    )
 
 
 STOPPING = ("ASHAScheduler", "AsyncHyperBandScheduler", "HyperBandScheduler", "MedianStoppingRule")
@@ -93,13 +109,15 @@ def _with_resources(file, trainable):
     too.
     """
     nodes = [trainable] if trainable is not None else []
-    if key(trainable) if trainable is not None else None:
-        nodes += [
-            s.value
-            for s in file.statements
-            if isinstance(s, ast.Assign) and any(key(t) == key(trainable) for t in targets(s))
-        ]
-    for node in nodes:
+    seen = set()
+    for node in nodes:  # grows: wrapped = with_resources(f); given = with_parameters(wrapped)
+        for name in {n.id for n in walk_here(node) if isinstance(n, ast.Name)} - seen:
+            seen.add(name)
+            nodes += [
+                s.value
+                for s in file.statements
+                if isinstance(s, ast.Assign) and any(key(t) == name for t in targets(s))
+            ]
         for call in walk_here(node):
             if isinstance(call, ast.Call) and (file.callee(call) or "").endswith("with_resources"):
                 return call.args[1] if len(call.args) > 1 else keyword(call, "resources")
