@@ -1,6 +1,7 @@
 """Scripts that nobody here has looked at, on a real card: untouched, then
 `memroom run --fit --gpu-mem` with a share of what they allocated and a context; untouched once more
-where losses differ.
+where losses differ: on a card as small as that where they never ran out, without cuDNN where it
+was told that a library did without its work space.
 
 python bench/gpu/fit_first.py --memroom bin/memroom --out FILE [--jobs 9] [--seconds N]
 [--folder bench/gpu/unseen] [--cap 0.6] [--table] [SCRIPT...]
@@ -67,18 +68,27 @@ class Runs:
         run = "fit %g" % self.options.cap
         got = self._run(name, run, fit + plain, FIT_SECONDS, base["numbers"], limit)
         if got and got["apart"] and not got["good"]:  # does it repeat itself?
-            again = self._run(name, "again", plain, UNTOUCHED_SECONDS)
+            other, environment = self._otherwise(got, limit, base)
+            again = self._run(name, other, plain, UNTOUCHED_SECONDS, environment=environment)
             got["itself"] = apart(base["numbers"], again["numbers"]) if again else None
             got["good"] = good(got)
 
-    def _run(self, job, name, command, limit, base=None, memory=0):
+    def _otherwise(self, got, limit, base):
+        """(name, environment) of the untouched run that tells what a script differs from itself by:
+        on a card as small where it never ran out, without cuDNN where that took other algorithms.
+        """
+        if not got.get("first_ran_out"):
+            return "capped", {"FIT_FRACTION": str((limit - CONTEXT / 2) / base["total"])}
+        return ("native", {"FIT_NATIVE": "1"}) if got.get("did_without") else ("again", {})
+
+    def _run(self, job, name, command, limit, base=None, memory=0, environment=None):
         if (job, name) in self.rows:
             return self.rows[job, name]
         left = self.end - time.time()
         if left < 15:
             return None
         with tempfile.TemporaryDirectory() as folder:
-            row = self._finish(command, folder, min(limit, left))
+            row = self._finish(command, folder, min(limit, left), environment)
         if row["exit"] == -signal.SIGKILL and left < limit:
             print("%s, %s: no time was left" % (job, name), flush=True)
             return None  # the next run begins with it anew
@@ -94,9 +104,10 @@ class Runs:
         print({key: row[key] for key in shown if key in row}, flush=True)
         return row
 
-    def _finish(self, command, folder, seconds):
+    def _finish(self, command, folder, seconds, environment):
         side, home = os.path.join(folder, "side"), os.path.join(folder, "home")
         env = dict(os.environ, FIT_SIDE=side, MEMROOM_HOME=home, FIT_WATCH="1", OMP_NUM_THREADS="2")
+        env.update(environment or {})
         begin = time.time()
         process = subprocess.Popen(
             command,
@@ -136,6 +147,7 @@ def read(record):
     return {
         "attempts": len(attempts),
         "first_ran_out": bool(attempts[0].get("out_of")),
+        "did_without": any("did without" in s.get("amplifies", "") for s in last),
         "told": "expected" if expected else "rounding" if rounds else "",
         "said": [
             [i, s["kind"], s["text"]] for i, a in enumerate(attempts) for s in a.get("said", [])
@@ -156,9 +168,11 @@ def good(row):
 
 def table(rows):
     for r in rows.values():  # the second run untouched came after the row was written
-        base, again = rows.get((r["job"], "untouched")), rows.get((r["job"], "again"))
+        base = rows.get((r["job"], "untouched"))
+        others = [rows.get((r["job"], run)) for run in ("again", "capped", "native")]
+        again = [o for o in others if o and not o["exit"]]
         if "good" in r and base and again:
-            r["itself"] = apart(base["numbers"], again["numbers"])
+            r["itself"] = max(apart(base["numbers"], o["numbers"]) or 0 for o in again)
             r["good"] = good(r)
     fitted = sorted((r for r in rows.values() if "good" in r), key=lambda r: r["job"])
     print("%-22s %8s %4s %9s %9s %-9s" % ("job", "launches", "exit", "apart", "itself", "told"))
@@ -167,6 +181,8 @@ def table(rows):
         told = r.get("told", "")
         if r["exit"] == 0 and not r.get("first_ran_out"):
             told = (told + " never ran out").strip()
+        if (r["job"], "native") in rows:
+            told += ", itself without cuDNN"
         line = (r["job"], r.get("attempts"), r["exit"], *figures, told)
         print("%-22s %8s %4s %9s %9s %-9s%s" % (*line, "" if r["good"] else " not good"))
     through = sum(r["exit"] == 0 and r.get("attempts") == 2 for r in fitted)

@@ -1,6 +1,7 @@
 """Runs a training script that knows nothing of this benchmark: `python host.py SCRIPT [flags]`.
 
-FIT_FRACTION makes the card smaller before the script begins; FIT_BUDGET is the activation memory
+FIT_FRACTION makes the card smaller before the script begins; FIT_NATIVE=1 computes without cuDNN;
+FIT_BUDGET is the activation memory
 budget of torch.compile; FIT_REGIONS names classes whose modules are checkpointed in what is
 compiled; FIT_SIDE names the file for its allocator peaks and the times of its steps afterwards;
 FIT_WATCH=1 tells on standard error which requests for memory failed, and where; FIT_TURN names a
@@ -143,6 +144,8 @@ def main():
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
+    if os.environ.get("FIT_NATIVE"):
+        torch.backends.cudnn.enabled = False
     if os.environ.get("FIT_BUDGET"):  # by hand what --fit does to compiled scripts
         torch._functorch.config.activation_memory_budget = float(os.environ["FIT_BUDGET"])
     if os.environ.get("FIT_REGIONS"):
