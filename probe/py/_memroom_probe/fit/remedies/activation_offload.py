@@ -37,6 +37,9 @@ class SavedActivations:
             return call(*args, **kwargs)
 
 
+PADDED = 1.5  # times its elements that a tensor's memory may hold to come back as it lay there
+
+
 class Away:
     """While this is entered, tensors that autograd saves and that are larger than above bytes
     travel to pinned host memory, until quota bytes are there: the first ones, which backward needs
@@ -91,7 +94,9 @@ class Away:
         if there is None:
             self.quota, self.sent = self.quota - size, self.sent + size
             there = self.known[key] = _Sent(tensor, storage)
-        return _Seen(there, *seen) if _dense(tensor) else there
+        if _dense(tensor):
+            return _Seen(there, *seen)
+        return _Padded(there, *seen) if _is_padded(tensor) else there
 
     def _pack_expanded(self, tensor):
         """What repeats the same numbers takes little room as it is, and much as a copy: an index of
@@ -110,6 +115,28 @@ def _dense(tensor):
     with as many elements is the same piece in another shape.
     """
     return torch._debug_has_internal_overlap(tensor) == 0
+
+
+def _is_padded(tensor):
+    """Whether it is most of a piece of memory, as a mask whose rows were made longer for a kernel
+    that wants them to begin at certain places.
+    """
+    extent = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride()))
+    return extent <= PADDED * tensor.numel()
+
+
+class _Padded:
+    """What one operation saved of a tensor with gaps. It comes back with the same gaps."""
+
+    def __init__(self, sent, shape, stride):
+        self.sent, self.shape, self.stride = sent, shape, stride
+
+    def back(self):
+        there = self.sent.there
+        padded = torch.empty_strided(
+            self.shape, self.stride, dtype=there.dtype, device=self.sent.device
+        )
+        return padded.copy_(there, non_blocking=True)
 
 
 class _Seen:
