@@ -12,9 +12,12 @@ import torch.nn.functional as F
 
 from ... import compiled
 from ..calls import autocast, outermost
+from ..memory import room
 
 ABOVE = 128 << 20  # bytes of fp32 logits below which the usual way is left alone
-PIECE = 32 << 20  # bytes of fp32 logits worked on at once
+PIECE = 32 << 20  # bytes of fp32 logits worked on at once, at the most
+LEAST = 1 << 20  # and at the least
+SHARE = 1 / 12  # of what is free: several tensors of that size are there at once
 
 
 def install(params, say):
@@ -127,7 +130,17 @@ class _Divergences(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         (target,) = ctx.saved_tensors
-        return (target.exp() if ctx.log_target else target) * -grad, None, None
+        return _times(target, -1, grad, ctx.log_target), None, None
+
+
+def _times(target, share, grad, log_target):
+    """The probabilities times share and grad. In place, unless that is differentiated again: a
+    gradient of one number for all is not made as large as they are.
+    """
+    if torch.is_grad_enabled():
+        return (target.exp() if log_target else target) * (share * grad)
+    found = target.exp() if log_target else target.clone()
+    return found.mul_(grad).mul_(share)
 
 
 def _divergence(given, wanted, log_target):
@@ -156,7 +169,7 @@ class _Divergence(torch.autograd.Function):
     def backward(ctx, grad):
         (target,) = ctx.saved_tensors
         share = -(grad / target.numel() if ctx.mean else grad)
-        return (target.exp() if ctx.log_target else target) * share, None, None, None
+        return _times(target, 1, share, ctx.log_target), None, None, None
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -203,10 +216,18 @@ class _CrossEntropy(torch.autograd.Function):
         return out, None, None, None, None
 
 
+def _piece(device):
+    """Bytes of logits to work on at once."""
+    if device.type != "cuda":
+        return PIECE
+    around = room.of(device)
+    return int(min(PIECE, max(LEAST, SHARE * (around.limit - around.held()))))
+
+
 def _log_softmax(logits, dtype):
     return torch._log_softmax(logits.to(dtype), 1, False)
 
 
 def _pieces(logits):
-    step = max(1, PIECE // (4 * logits.shape[1]))
+    step = max(1, _piece(logits.device) // (4 * logits.shape[1]))
     return [slice(i, i + step) for i in range(0, len(logits), step)]
