@@ -230,14 +230,15 @@ def _orders(cost, parts):
 
 def _at_recompute(cost, parts, chosen):
     """Bytes a row while the fattest moment of the recompute lasts: what was saved before the part,
-    the part itself and what a backward pass needs beside it. What is saved outside parts is taken
-    to come before them.
+    the part itself and what a backward pass needs beside it: two gradients as large as the largest
+    tensor inside, at the least. What is saved outside parts is taken to come before them.
     """
     before = max(0, cost.saved_row - sum(p.saved for p in parts))
     beside = max(0, cost.peak_row - cost.saved_row - 2 * cost.output_row)
     most = 0
     for i, part in enumerate(parts):
-        most = max(most, before + part.saved + beside if i in chosen else 0)
+        if i in chosen:
+            most = max(most, before + part.saved + max(beside, 2 * part.largest))
         before += part.given if i in chosen else part.saved
     return most
 

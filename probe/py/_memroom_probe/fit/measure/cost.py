@@ -159,7 +159,7 @@ def _growing(first, few, second, many):
     found = {}
     for key, record in second.items():
         found[key] = grown = Record(record.order)
-        grown.once, grown.twice = record.once, record.twice
+        grown.once, grown.twice, grown.largest = record.once, record.twice, record.largest
         for what in ("saved", "given"):
             b = getattr(record, what)
             setattr(
@@ -240,6 +240,7 @@ def _grains(module, records, saved, rows):
     for parts in found:
         for part in parts:
             part.saved, part.given = part.saved / rows, part.given / rows
+            part.largest = part.largest / rows
     return found
 
 

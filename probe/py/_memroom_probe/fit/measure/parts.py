@@ -20,6 +20,7 @@ class Record:
     order: int  # of its first call
     saved: int = 0  # bytes that autograd kept inside
     given: int = 0  # bytes that went in
+    largest: int = 0  # bytes of the largest tensor among what was kept
     once: bool = (
         False  # it must run only once: it changes what it is given, or something of its own
     )
@@ -127,7 +128,7 @@ def _take(name, module, records, most):
         if not fit or sum(p.saved for p in finer) > 0.5 * record.saved:
             return finer
     part = Part(name, module, record.saved, record.given)
-    part.order = record.order
+    part.order, part.largest = record.order, record.largest
     return [part]
 
 
@@ -189,4 +190,5 @@ def _run(name, sequential, children, records, begin, end):
         end,
     )
     part.order = first.order
+    part.largest = max(records[id(c)].largest for c in children[begin:end])
     return part if part.gain > 0.25 * part.given else None

@@ -32,6 +32,7 @@ class Part:
     begin: Optional[int] = None  # of a Sequential's children, the first
     end: Optional[int] = None  # and the one behind the last
     order: int = 0  # of its first call
+    largest: float = 0  # bytes of the largest tensor that they keep
 
     @property
     def gain(self) -> float:
