@@ -28,6 +28,8 @@ class Case:
     wants_spaces: bool = False  # a library wants work spaces in it
     size: int = 0  # elements of the call's largest tensor when the choice was made
     cut: bool = False  # a training call has been run in pieces, be it in the first step only
+    proven: int = 0  # calls that got through their forward pass with this choice
+    proven_size: int = 0  # elements of the largest tensor of a call that got through
     settled: bool = False  # a whole step has been seen with it
     sent: int = 0  # bytes of the last call that waited in host memory
     unmeasured: str = ""  # why nothing is known beforehand

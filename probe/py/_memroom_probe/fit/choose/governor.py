@@ -7,6 +7,7 @@ seen. Then the cheapest choices that fit together are taken, with what the first
 at once, rather than creeping up on it over several attempts.
 """
 
+import dataclasses
 import functools
 import gc
 import time
@@ -21,6 +22,7 @@ from ..calls.modules import name_of, one_line, worth_it
 from ..measure import cost as measure
 from ..measure import rounding, spaces
 from ..measure.parts import by_sight
+from ..measure.run import Before
 from ..memory import floor, room
 from ..remedies import (
     activation_budget,
@@ -65,7 +67,13 @@ FAR = 0.1
 LOOSER, WORTH_LOOSER = 0.04, 1.1
 LOOKS = 24  # steps in which that is looked for
 FASTER = 0.98  # times its seconds in which steps must be done to keep what was tried for them
+SMALL = 0.1  # share of another call's bytes, and of the room, that one may take as it is at first
+WATCHED = 3  # calls with a choice that can be made again if they run out
+LESS = 0.8  # times what ran out that is tried then at the most
 LOOSENINGS = 2  # how often what a first choice left over may be used
+
+# Why a rounding error can become a large one. %s: the function that picks.
+PICKED = "the model picks among its own results (%s), and a rounding error can change what it picks"
 
 # Why pieces differ by more than full precision rounds.
 HALF = "sums over pieces are rounded in half precision"
@@ -186,15 +194,75 @@ class Governor:
         self._tell_of_second_derivatives(case)
         self._leave_room_for_as_many(case)
         mark = self._step.begins(case)
+        larger = size > case.proven_size
         try:
-            result = self._run(module, call, args, kwargs, case)
+            result = self._run_guarded(module, call, args, kwargs, case, larger)
         except Cannot as reason:
             self._step.forget(mark)
             case = self._without_pieces(module, call, args, kwargs, case, reason)
             mark = self._step.begins(case)
             result = self._run(module, call, args, kwargs, case)
+        mark.choice = case.choice
+        case.proven_size = max(case.proven_size, size)
         mark.watch(result)
         return result
+
+    def _run_guarded(self, module, call, args, kwargs, case, larger):
+        """The first calls with a choice, and those with a batch that is larger than any before, may
+        run out. In a forward pass nothing is lost by that: the call is made again with less. Other
+        ranks wait for collective calls, and are not made to wait for a second one.
+        """
+        case.proven += 1
+        if not larger and case.proven > WATCHED or not self._may_run_again(module, case):
+            return self._run(module, call, args, kwargs, case)
+        before, given = Before(module), _versions(args, kwargs)
+        while True:
+            try:
+                return self._run(module, call, args, kwargs, case)
+            except torch.cuda.OutOfMemoryError as why:
+                ran_out = why.with_traceback(None)  # its frames hold what is in the way
+                self.teller.forget_missed()
+            before.put_back()
+            _make_room()
+            if _versions(args, kwargs) != given or not self._take_less(module, case):
+                raise ran_out
+            before = Before(module)
+
+    def _may_run_again(self, module, case):
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return False
+        known = bool(case.candidates or case.unmeasured)
+        around = room.of(next(module.parameters()).device, self.limit)
+        return known and around.is_card and not activation_budget.is_compiled(module)
+
+    def _take_less(self, module, case):
+        """A choice that needs clearly less than the one that ran out; says whether there is one."""
+        around = room.of(next(module.parameters()).device, self.limit)
+        if room.state() and self._send_state_away(around):
+            return True
+        found = self._smaller(case) if case.candidates else _all_away(case)
+        if found is None:
+            return False
+        self._use({case: found})
+        self._step.observe(around, self._gradients({case: 1}))
+        self.say(
+            "note",
+            "%s: memory ran out in its forward pass; it ran again with: %s"
+            % (case.name, found.words),
+            id=(found.remedies() or ["micro_batch"])[0],
+        )
+        return True
+
+    def _smaller(self, case):
+        """What has run out is not taken again, nor what needs nearly as much."""
+        most = LESS * case.choice.needs
+        smaller = [c for c in case.candidates[1:] if c.needs <= most]
+        if not smaller:
+            return None
+        case.candidates = [case.candidates[0], *smaller]
+        matters = case.amplifies or any(c.coarse for c in smaller)
+        equal = [c for c in smaller if c.bitwise] if matters else []
+        return min(equal or smaller, key=lambda c: c.price)
 
     def _differentiated(self):
         """The modules whose calls wait, where what their backward pass saves is to be sent away."""
@@ -400,18 +468,23 @@ class Governor:
                 module, around, "an attempt failed that tried it on a part of the batch"
             )
         inputs: Any = None
-        plan = None
+        plan = cost = None
+        held, reason = around.held(), ""
         try:
             inputs = any_inputs(args, kwargs)
             plan = self._plan(module, call, args, kwargs)
             if plan is not None:
                 plan, inputs = plan
             inputs.refuse_indices()
-            held = around.held()
-            cost = self._cost(module, call, inputs, around)
         except Cannot as why:
-            cost, reason = None, str(why)  # its frames may hold what ran out
-        if cost is None:
+            inputs, reason = None, str(why)
+        if inputs is not None:
+            try:
+                held = around.held()
+                cost = self._cost(module, call, inputs, around)
+            except Cannot as why:
+                reason = str(why)  # its frames may hold what ran out
+        if cost is None and inputs is not None:
             plan, (cost, inputs) = None, self._cost_of_several(module, call, inputs, around)
         if cost is None:
             _make_room()
@@ -438,11 +511,10 @@ class Governor:
         if min(c.needs for c in candidates) > free and self._send_state_away(around):
             held = around.held()
             free = self._budget(around.limit) - held
-        if (min(c.needs for c in candidates) > free or self.factor < 1) and self._cut_recurrent(
-            module, around
-        ):
+        lacks = min(c.needs for c in candidates) > free and not recurrent.drops(module)
+        if (lacks or self.factor < 1) and self._cut_recurrent(module, around):
             return self._look(module, call, args, kwargs)
-        amplifies = _amplifies()
+        amplifies = _amplifies() or self._picks(module, call, inputs)
         matters = amplifies or any(c.coarse for c in candidates)
         lacks = self._is_equal_without_state([candidates], free, matters)
         if lacks and self._send_state_away(around):
@@ -515,6 +587,15 @@ class Governor:
         )
         return True
 
+    def _picks(self, module, call, inputs):
+        """Why rounding is amplified by what the module picks, or nothing. A compiled module is not
+        run for it.
+        """
+        if activation_budget.is_compiled(module):
+            return ""
+        name = rounding.picks(module, call, inputs)
+        return PICKED % name if name else ""
+
     def _measure_rounding(self, case, module, call, inputs):
         """By how much it matters, for what is told where something is not equal to the bit."""
         if not case.amplifies or any(p._backward_hooks for p in module.parameters()):
@@ -574,9 +655,13 @@ class Governor:
     def _for_first_step(self, module, candidates, free, amplifies=""):
         """A step that is only watched must be safe rather than fast. After an attempt of ours that
         ran out it is run with the least. Where a training amplifies rounding, what is equal to the
-        bit may leave less room.
+        bit may leave less room. A call that takes next to nothing beside another one is not what
+        ran out.
         """
         whole = candidates[0].needs
+        others = [case.candidates[0].needs for case in self._cases.values() if case.candidates]
+        if self.factor == 1 and whole <= SMALL * min(free, max(others, default=0)):
+            return candidates[0]
         if self.failed:  # what takes as much as the whole batch would fail again
             candidates = [c for c in candidates if c.needs < BELOW * whole] or candidates
         candidates = [c for c in candidates if c.needs <= free] or candidates
@@ -941,7 +1026,7 @@ class Governor:
     def _use(self, taken):
         for case, choice in taken.items():
             if case.choice is not choice:
-                case.choice = choice
+                case.choice, case.proven = choice, 0
                 self.checkpointing.use(case.module(), choice.checkpoint)
 
     def _loosen(self, cases, step, forecast, room, beside):
@@ -1074,6 +1159,22 @@ class Governor:
             )
 
 
+def _versions(args, kwargs):
+    """Of the tensors that a call is given: whether it has changed one in place."""
+    leaves = [t for t in tree.flatten((args, kwargs))[0] if is_tensor(t)]
+    return [t._version for t in leaves if not t.is_inference()]
+
+
+def _all_away(case):
+    """For a call of which nothing is known beforehand: all that is saved in host memory, where a
+    part of it was; else None.
+    """
+    choice = case.choice
+    if not choice.offload or choice.all_away or not case.settled:
+        return None
+    return dataclasses.replace(choice, all_away=True)
+
+
 def _is_differentiated(args, kwargs):
     """Whether something is learnt through what a call is given."""
     return any(is_tensor(leaf) and leaf.requires_grad for leaf in tree.flatten((args, kwargs))[0])
@@ -1114,6 +1215,12 @@ DRAWS = (
     r"|\b(?:multinomial|bernoulli)\([^\n]*(?:logits|prob|softmax|sigmoid)"
 )
 
+# A loss that matches predictions with targets, or picks the hardest samples.
+MATCHES = (
+    r"\blinear_sum_assignment\(|\bloss\w*(?:\.\w+\([^()\n]*\))*\.(?:topk|sort)\("
+    r"|\b(?:topk|sort)\(\s*loss"
+)
+
 
 def _amplifies():
     """Why small differences grow in this training, as far as that can be seen; or nothing. AGAIN is
@@ -1126,6 +1233,8 @@ def _amplifies():
         return "LBFGS takes its steps from differences of gradients"
     if refers.script_says(DRAWS):
         return "samples are drawn from the model's own results, and a rounding error can change one"
+    if refers.script_says(MATCHES):
+        return "the loss picks among the model's results, and a rounding error can change a pick"
     return "several optimizers answer each other" if _has_several_optimizers() else ""
 
 

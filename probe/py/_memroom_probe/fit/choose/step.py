@@ -21,7 +21,7 @@ class Step:
     def __init__(self):
         self.marks, self.together = [], {}
         _steps.add(self)
-        self.chosen = []  # the choices of the calls that wait together, where they take most
+        self._most = []  # the marks of the calls that wait together, where they take most
         self.around: Any = None  # the room that is watched
         self.held_before = self._peak = None
         self.gradients = 0  # bytes of them that were there when it began
@@ -45,7 +45,7 @@ class Step:
             counts[m.case] = counts.get(m.case, 0) + 1
         if together(counts, largest) >= together(self.together, largest):
             self.together = counts
-            self.chosen = [m.choice for m in self.marks]
+            self._most = list(self.marks)
         return mark
 
     def waiting(self, case):
@@ -54,8 +54,9 @@ class Step:
 
     def predicted(self):
         """Bytes that the calls which wait together were predicted to need."""
-        needed = [c.needs - c.stays for c in self.chosen]
-        return sum(c.stays for c in self.chosen) + max(needed, default=0)
+        chosen = [m.choice for m in self._most]
+        needed = [c.needs - c.stays for c in chosen]
+        return sum(c.stays for c in chosen) + max(needed, default=0)
 
     def forget(self, mark):
         """The call is not what it was taken for."""

@@ -9,12 +9,16 @@ import contextlib
 from typing import List, Optional
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ..batch.inputs import is_tensor
 from ..calls import generators, tree
 from .run import put_back
 
 FEW = 8  # rows
+
+# Functions that pick among values: a rounding error can change what they pick.
+PICKS = {"topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "msort"}
 
 
 def words(size: Optional[float]) -> str:
@@ -53,6 +57,41 @@ def of_algorithms(module, call, inputs) -> Optional[float]:
             return run()
 
     return _compare(module, run, without)
+
+
+def picks(module, call, inputs) -> str:
+    """The function by which a module picks among its own results, as a router picks experts and a
+    quantizer codes; "" where it picks nothing, or cannot be watched.
+    """
+    args, kwargs = inputs.pick(list(range(min(2, inputs.rows))))
+    watch = _Picks((args, kwargs))
+    try:
+        with put_back(module), torch.no_grad(), watch:
+            call(*args, **kwargs)
+    except Exception as why:  # out of memory too
+        del why
+    return watch.found
+
+
+class _Picks(TorchFunctionMode):
+    """Notes the first pick among values that the module has computed. given: its arguments, which
+    are the same however it is run.
+    """
+
+    def __init__(self, given) -> None:
+        super().__init__()
+        self.found, self._given = "", tree.storages(given)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        if name in PICKS and not self.found:
+            values = args[0] if args else (kwargs or {}).get("input")
+            if is_tensor(values) and values.is_floating_point() and not self._is_given(values):
+                self.found = name
+        return func(*args, **(kwargs or {}))
+
+    def _is_given(self, values) -> bool:
+        return values.untyped_storage().data_ptr() in self._given
 
 
 def _compare(module, one, other) -> Optional[float]:

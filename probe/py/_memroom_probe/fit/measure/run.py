@@ -157,6 +157,7 @@ class _Tally:
 
     def __init__(self, module, given):
         self.bytes, self.calls, self.twice = 0, [id(module)], set()
+        self.sizes = []  # bytes of each storage, in the order in which they are kept
         self._largest, self._before_largest = 0, 0
         self.seen = tree.storages((list(module.parameters()), given))
 
@@ -167,6 +168,7 @@ class _Tally:
             if storage.nbytes() > self._largest:
                 self._largest, self._before_largest = storage.nbytes(), self.bytes
             self.bytes += storage.nbytes()
+            self.sizes.append(storage.nbytes())
         return [
             tensor.detach(),
             tuple(self.calls),
@@ -202,14 +204,16 @@ class _Watch:
         tensors = [t for t in tree.flatten((args, kwargs))[0] if is_tensor(t)]
         record = self.records.setdefault(id(module), Record(len(self.records)))
         before, versions, lengths = (
-            self.tally.bytes,
+            len(self.tally.sizes),
             [t._version for t in tensors],
             keepsakes.lengths(module),
         )
         self.tally.calls.append(id(module))
         result = call(*args, **kwargs)
         self.tally.calls.pop()
-        record.saved += self.tally.bytes - before
+        kept = self.tally.sizes[before:]
+        record.saved += sum(kept)
+        record.largest = max([record.largest, *kept])
         record.given += sum(t.numel() * t.element_size() for t in tensors if t.requires_grad)
         if (
             any(t._version != v for t, v in zip(tensors, versions))
@@ -243,16 +247,26 @@ class _State:
         self.parameters = weights.Kept(self.module)
 
 
+class Before:
+    """A module and its generators as they are before a call, to be put back after it."""
+
+    def __init__(self, module):
+        self.state, self._attributes = _State(module), keepsakes.Snapshot(module)
+        self._drawn = generators.read(module)
+
+    def put_back(self):
+        self._attributes.put_back()
+        generators.put_back(self._drawn)
+        self.state.put_back()
+
+
 @contextlib.contextmanager
 def put_back(module):
     device = next(module.parameters()).device
-    state, attributes = _State(module), keepsakes.Snapshot(module)
-    states = generators.read(module)
+    before = Before(module)
     try:
         cards = [device] if device.type == "cuda" else []
         with without_own_drops(module), torch.random.fork_rng(devices=cards):
-            yield state
+            yield before.state
     finally:
-        attributes.put_back()
-        generators.put_back(states)
-        state.put_back()
+        before.put_back()

@@ -31,11 +31,12 @@ def cut(module: torch.nn.Module, count: int, twice: bool = False) -> bool:
         run = _computed_again(layer, original) if twice else original
         stands = _in_pieces(layer, original, run, count)
         vars(layer)["forward"] = stands
-    return any(_drops(layer) for _, layer in layers(module))
+    return drops(module)
 
 
-def _drops(layer: torch.nn.RNNBase) -> bool:
-    return layer.training and layer.dropout > 0 and layer.num_layers > 1
+def drops(module: torch.nn.Module) -> bool:
+    """Whether a recurrent layer inside draws masks, which would be others in pieces."""
+    return any(m.training and m.dropout > 0 and m.num_layers > 1 for _, m in layers(module))
 
 
 def _computed_again(layer: torch.nn.RNNBase, original: Callable[..., Any]) -> Callable[..., Any]:
