@@ -681,10 +681,13 @@ def lists_and_workers(file):
                 call,
                 "`%s.%s` is a Python list: reading it changes reference counts, so each of the %d workers copies its pages over time"
                 % (name, keeping[name], workers),
-                hint=_of_paths(gathered) or _describes(file.classes[name], keeping[name]),
+                hint=_of_paths(gathered)
+                or _describes(file.classes[name], keeping[name])
+                or _only_looked_at(file, call),
             )
             if (
                 gathered is not None
+                and not _only_looked_at(file, call)
                 and not _of_paths(gathered)
                 and not _describes(file.classes[name], keeping[name])
             ):
@@ -693,6 +696,29 @@ def lists_and_workers(file):
                     gathered,
                     "the objects gathered here are what each worker copies (line %d)" % call.lineno,
                 )
+
+
+def _only_looked_at(file, call) -> bool:
+    """x, y = next(iter(loader)), and no loop over it"""
+    names = {
+        key(t)
+        for s in file.statements
+        if isinstance(s, ast.Assign) and s.value is call
+        for t in targets(s)
+    } - {None}
+    uses = [
+        n
+        for n in file.nodes
+        if isinstance(n, ast.Name) and n.id in names and isinstance(n.ctx, ast.Load)
+    ]
+    looked = [
+        n
+        for n in file.nodes
+        if isinstance(n, ast.Call) and method(n) in ("iter", "len", "print")
+        for a in n.args
+        if key(a) in names
+    ]
+    return bool(uses) and len(uses) == len(looked)
 
 
 def _describes(c, name: str) -> bool:

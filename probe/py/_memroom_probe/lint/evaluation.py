@@ -184,7 +184,26 @@ def measures(file, s: ast.stmt) -> bool:
         for a in n.args
         if isinstance(a, ast.Name)
     }
-    return bool(given) and given <= _made_up(file)
+    return bool(given) and given <= _made_up(file) or _one_sample(file, s)
+
+
+_STATE = re.compile(r"^(next_?|cur(rent)?_?|new_?)?(state|obs|observation)$", re.I)
+
+
+def _one_sample(file, s: ast.stmt) -> bool:
+    """net(state), and net(row.unsqueeze(0)) outside of a loop over a dataset"""
+    loops = file.places[s].loops if s in file.places else ()
+    over_data = bool(loops) and isinstance(loops[-1], ast.For)
+    given = [a for n in walk_here(s) if isinstance(n, ast.Call) for a in n.args]
+    return any(_STATE.match((key(a) or "").split(".")[-1]) for a in given) or (
+        not over_data
+        and any(
+            isinstance(n, ast.Call) and method(n) == "unsqueeze" and constant(n.args[0]) == 0
+            for a in given
+            for n in walk_here(a)
+            if isinstance(n, ast.Call) and n.args
+        )
+    )
 
 
 def _one_state(loop) -> bool:

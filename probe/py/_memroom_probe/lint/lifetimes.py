@@ -251,6 +251,8 @@ _NO_MODEL = re.compile(r"token|prompter|processor|transform|collat|sampler|sched
 def _calls_no_model(s: ast.stmt) -> bool:
     """inputs = tokenizer(texts): what came with a model is not always one"""
     called = [key(n.func) or "" for n in walk_here(s) if isinstance(n, ast.Call)]
+    if "getattr" in called and set(called) <= {"", "getattr"}:
+        return True  # getattr(model, "stats", dict)()
     return any(_NO_MODEL.search(c.split(".")[-1]) for c in called) and not any(
         is_model_name(c) or is_model_name(c.rpartition(".")[0]) for c in called
     )
@@ -455,9 +457,7 @@ class Judge:
                     "`%s` of every batch is kept in `%s` on the card: it grows with the dataset"
                     % (n.label or "the output", obj.label or "a list"),
                     hint=_for_the_card(self.file, path[-1].where[-1][1], n.label, obj.label)
-                    # The chances of some classes are small, those of each pixel are not.
-                    or (n.label in _CHANCES or _gives_chances(path[-1].where[-1][1]))
-                    and not _of_pixels(self.file),
+                    or _class_scores(self.file, path[-1].where[-1][1], n.label, obj.label),
                 )
                 return
 
@@ -495,7 +495,12 @@ class Judge:
                 kinds.setdefault("exception", []).append((x, path))
             elif isinstance(x, Node) and x.of_weights and x.card and not x.graph and not x.scalar:
                 kinds.setdefault("copy", []).append((x, path))
-            elif isinstance(x, Obj) and x.kind == "optimizer":
+            elif (
+                isinstance(x, Obj)
+                and x.kind == "optimizer"
+                # trainers[kind] = trainer: the optimizer is part of something that is used again
+                and not any(o.kind == "instance" for o in inside)
+            ):
                 kinds.setdefault("optimizer", []).append((x, path))
             elif (
                 isinstance(x, Obj)
@@ -708,6 +713,7 @@ class Judge:
                 "`%s` grows by one more batch in every round and nothing cuts it" % slot.label,
                 hint=not loop.backward
                 and _for_the_card(self.file, s, slot.label)
+                or _class_scores(self.file, s, n.label, slot.label)
                 or not _of_pixels(self.file)
                 and any(p.kind == "mask" for p in pieces(n)),
             )
@@ -1015,7 +1021,9 @@ def _sums_batches(loop: Loop) -> bool:
 
 # Containers that remember which samples there were, not the samples.
 _NO_SAMPLES = re.compile(r"(^|_|\.)(ids?|keys?|hash\w*|counts?|stats?|vocab|errors?)$", re.I)
-_PIXELS = re.compile(r"mask|segm|iou|dice|pixel|depth|heatmap|voxel|unet|deeplab|contour", re.I)
+_PIXELS = re.compile(
+    r"mask|segm|(^|_)m?iou|(^|_)dice|pixel|depth|heatmap|voxel|unet|deeplab|contour", re.I
+)
 
 
 # Vectors that are gathered to be searched or compared on the card: neighbours, prototypes, memory.
@@ -1046,21 +1054,50 @@ def _for_the_card(file: Any, s: Any, *labels: Any) -> bool:
 
 def _of_pixels(file: Any) -> bool:
     """One number for each pixel: what argmax gives is as large as an image."""
-    names = {
-        getattr(n, "name", None) or getattr(n, "id", None) or getattr(n, "attr", "")
-        for n in file.nodes
-        if isinstance(n, (ast.Name, ast.Attribute, ast.ClassDef))
-    }
+    names = _words(file.tree) | {c.name for c in file.nodes if isinstance(c, ast.ClassDef)}
     of_text = any("token" in n.lower() for n in names)  # a mask there hides padding
     return any(_PIXELS.search(n.replace("mask", "") if of_text else n) for n in names)
 
 
-_CHANCES = ("softmax", "sigmoid")
+# A number for each class: what a classifier gives, and what is done with it.
+_SCORES = re.compile(
+    r"logit|prob|score|softmax|sigmoid|y_?(hat|pred)|(^|_)(preds?|predict\w*|class\w*)($|_)", re.I
+)
+_CLASSIFIES = re.compile(
+    r"argmax|softmax|sigmoid|auc|roc|accura|(^|_)acc$|f1|precision|recall|confusion|report|topk|"
+    r"cross_?entropy|bce|nll|correct",
+    re.I,
+)
+_LARGE = re.compile(
+    r"segm|(^|_)dice|pixel|depth|voxel|unet|deeplab|vocab|causal|hidden|recon|gener", re.I
+)
 
 
-def _gives_chances(s: Any) -> bool:
-    """kept.append(logits.softmax(-1))"""
-    return any(isinstance(n, ast.Call) and method(n) in _CHANCES for n in walk_here(s))
+def _class_scores(file: Any, s: Any, *labels: Any) -> bool:
+    """Some numbers a sample, by their names and by what the file does with such; the function does
+    not speak of one for each pixel or each word.
+    """
+    place = file.places.get(s)
+    where = place.function if place is not None and place.function is not None else file.tree
+    words = _words(where)
+    here = {n.id for n in walk_here(s) if isinstance(n, ast.Name)}
+    here |= {x for x in labels if x} | {method(n) for n in walk_here(s) if isinstance(n, ast.Call)}
+    return (
+        any(_SCORES.search(x) for x in here)
+        and any(_CLASSIFIES.search(w) for w in _words(file.tree))
+        and not any(_LARGE.search(w) for w in words | {getattr(where, "name", "")})
+    )
+
+
+def _words(tree: Any) -> Set[str]:
+    """All names in a piece of code."""
+    if not hasattr(tree, "_words"):
+        tree._words = {
+            getattr(n, "id", None) or getattr(n, "attr", None) or getattr(n, "arg", None) or ""
+            for n in ast.walk(tree)
+            if isinstance(n, (ast.Name, ast.Attribute, ast.arg))
+        }
+    return tree._words
 
 
 def _only_models(holder: Obj) -> bool:
