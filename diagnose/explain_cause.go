@@ -98,6 +98,9 @@ var engineWarmup = regexp.MustCompile(`(?i)memory occurred (?:when|during|while)
 	`cuda graph)|lowering .max_num_seqs.|unable to warm ?up|not enough memory to handle \d+ prefill|` +
 	`method warmup encountered`)
 
+// cacheShort is what an engine's own figures say where they leave no room for its cache.
+const cacheShort = "what the model itself needs leaves too little for the cache of keys and values"
+
 // byWall knows the causes that follow from the wall itself.
 func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch {
@@ -144,10 +147,11 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"%s of the card were taken before this program started", neighbourBytes(c)), true
 	case c.Kind == "serving_cache" && has(c, trace.SignEngineSum):
 		return because(CauseModel, "kv_cache", 0.8, "%s: no room is left for the cache",
-			c.Signs[trace.SignEngineSum]), true
+			c.Signs[trace.SignEngineSum]).saying(cacheShort), true
 	case c.Kind == "serving_cache":
 		return because(CauseModel, "kv_cache", 0.7,
-				"the weights leave too little of the card for the cache of keys and values: no room for its blocks"),
+				"the weights leave too little of the card for the cache of keys and values: no room for its blocks").
+				saying(cacheShort),
 			true
 	case c.Where == event.WhereGPU && has(c, trace.SignCapturing) && has(c, trace.SignServing) &&
 		c.Steps == 0:
@@ -472,6 +476,9 @@ func notCopied(c *trace.Crash) judged {
 			"whole, weights, or another process")
 }
 
+// wrongShape is a size of one array from which a mistake in its shape is as likely as much data.
+const wrongShape = 32 * event.GiB
+
 func arrayTooLarge(c *trace.Crash) judged {
 	switch {
 	case c.Requested == nil:
@@ -481,8 +488,13 @@ func arrayTooLarge(c *trace.Crash) judged {
 		return because(CauseHostData, "", 0.6,
 			"only %s were refused: host memory was full already", *c.Requested)
 	}
-	return because(CauseHostData, "", 0.7,
-		"the program asked for %s of host memory at once, in one array or data frame", *c.Requested)
+	j := because(CauseHostData, "", 0.7,
+		"the program asked for %s of host memory at once, in one array or data frame", *c.Requested).
+		saying("one array alone was to take that much")
+	if *c.Requested >= wrongShape {
+		j = j.also("a wrong shape or index gives such a size, too: check how the shape is computed")
+	}
+	return j
 }
 
 // has reports whether a crash shows a circumstance.

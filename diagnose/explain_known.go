@@ -93,10 +93,10 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	switch {
 	case optimizerNode.MatchString(c.Node):
-		return because(CauseModel, "optimizer_step", 0.7,
-			"the operation (%s) updates weights: the optimizer's state does not fit", c.Node), true
+		return because(CauseModel, "optimizer_step", nodeSure(c),
+			"the operation (%s) makes or updates the state of the optimizer", c.Node), true
 	case weightNode.MatchString(c.Node):
-		return because(CauseModel, "load", 0.65,
+		return because(CauseModel, "load", nodeSure(c),
 			"the operation (%s) creates weights", c.Node), true
 	}
 	m := leadingShape.FindStringSubmatch(c.Text)
@@ -121,6 +121,15 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	return because(CauseBatch, "", 0.6,
 		"the tensor has %s samples in its first dimension: an activation of the batch", m[1]), true
+}
+
+// nodeSure is how sure the name of an operation makes a cause: without the figures of the card, it
+// may as well have been full before.
+func nodeSure(c *trace.Crash) float64 {
+	if c.Capacity == nil && c.Allocated == nil {
+		return 0.55
+	}
+	return 0.7
 }
 
 func byWords(c *trace.Crash, h *trace.Hints) (judged, bool) {
@@ -247,6 +256,9 @@ func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				"and what one step computes, which grows with the batch", *c.Requested, there), true
 	case timesCard(c) >= largerThanCard:
 		return oversized(c, h), true
+	case c.Kind == "jax_exhausted" && onCard(c) && c.Capacity == nil && c.Requested != nil &&
+		*c.Requested < event.GiB: // one array of many, not what a step needs
+		return judged{}, false
 	case c.Kind == "jax_exhausted" && onCard(c) && large(c):
 		return because(CauseBatch, "", 0.55,
 			"the program asked for %s at once: what the step itself needs, which grows with the batch",

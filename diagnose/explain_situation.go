@@ -28,7 +28,7 @@ var situations = map[string]situation{
 		[]remedy.ID{remedy.Quantize8Bit, remedy.DeviceMap, remedy.HalfWeights}, true},
 	"serving_request": {"what a server holds fills it, and a request comes on top",
 		[]remedy.ID{remedy.ServingShare, remedy.Quantize8Bit, remedy.DeviceMap, remedy.MicroBatch}, true},
-	"eval_batch": {"a batch of evaluation or prediction is too large (it has a size of its own)",
+	"eval_batch": {"it happened in evaluation or prediction, whose batch has a size of its own",
 		[]remedy.ID{remedy.EvalBatch, remedy.NoGrad, remedy.EvalOutputs, remedy.EmptyCache}, true},
 	"eval_late": {"it happened in the middle of an evaluation",
 		[]remedy.ID{remedy.EvalOutputs, remedy.EvalBatch, remedy.NoGrad, remedy.EmptyCache}, true},
@@ -42,7 +42,7 @@ var situations = map[string]situation{
 	"generation": {"generation keeps keys and values of every token, beam and sequence",
 		[]remedy.ID{remedy.GenerationCache, remedy.EvalBatch, remedy.Quantize8Bit,
 			remedy.ShorterSequence, remedy.DeviceMap}, true},
-	"kv_cache": {"what the model itself needs leaves too little for the cache of keys and values",
+	"kv_cache": {"the share that an inference engine takes for its cache was not free",
 		[]remedy.ID{remedy.ServingShare, remedy.ShorterSequence, remedy.MicroBatch,
 			remedy.Quantize8Bit, remedy.DeviceMap, remedy.FreeNeighbour}, false},
 	"serving_warmup": {"what an inference engine takes beside weights and cache does not fit (requests " +

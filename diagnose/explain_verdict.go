@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"memroom/event"
@@ -16,12 +17,23 @@ func verdict(c *trace.Crash, j judged) string {
 		s.WriteString(": " + figures)
 	}
 	if reason := reason(c, j); reason != "" {
-		if j.confidence > 0 && j.confidence < 0.6 && j.reason == "" {
-			reason = "what filled it is not shown; it may be that " + reason
-		}
-		s.WriteString("; " + reason)
+		s.WriteString("; " + hedged(reason, j))
 	}
 	return s.String() + "."
+}
+
+// plainFacts are situations whose clause says what the log shows, and no cause.
+var plainFacts = []string{"eval_batch", "eval_late", "load_host"}
+
+// hedged says of a clause that its evidence is thin what it is: one possibility.
+func hedged(reason string, j judged) string {
+	switch {
+	case j.confidence == 0 || j.confidence >= 0.6 || j.reason != "":
+		return reason
+	case slices.Contains(plainFacts, j.detail):
+		return reason + "; what filled it is not shown"
+	}
+	return "what filled it is not shown; it may be that " + reason
 }
 
 func subject(c *trace.Crash, j judged) string {

@@ -7,8 +7,8 @@ func evaluations() []*Remedy {
 	return []*Remedy{{
 		ID:    EvalOutputs,
 		Title: "keep of each evaluation batch only what the metric needs",
-		Why: "logits of all batches are kept until the metrics are computed; class ids are far " +
-			"fewer bytes",
+		Why: "what is kept of every batch adds up until the metrics are computed; class ids are far fewer " +
+			"bytes than what the model puts out",
 		Equivalence: Exact,
 		Walls:       anywhere,
 		how:         howEvalOutputs,

@@ -31,6 +31,8 @@ const (
 	growthTimes   = 1.3
 	growthFalls   = 0.15
 	growthStill   = 1.04
+	steadyFigures = 8 // on a line a smaller rise is enough
+	steadyTimes   = 1.01
 )
 
 // growth tells how far a program's own figures of memory rise before its end; empty where they do
@@ -133,6 +135,9 @@ func rises(values []float64) bool {
 	if n == growthFigures-1 && slices.IsSorted(values) && values[n-1] >= 2*values[0] &&
 		values[n-1] >= growthTimes*values[n-2] { // few, but without doubt
 		return values[0] > 0
+	}
+	if n >= steadyFigures && values[0] > 0 && values[n-1] >= steadyTimes*values[0] && even(values) {
+		return true // by as much each time, which no cache does
 	}
 	if n < growthFigures || values[0] <= 0 || values[n-1] < growthTimes*values[0] {
 		return false

@@ -125,7 +125,7 @@ var hintWords = []entry{
 		"batch size too", "lower the batch",
 		"reducing batch", "reducing the batch", "batch size was too", "too large batch",
 		"reduce the context", "context length", "sequence too long", "reduce the resolution",
-		"减小 batch", "减小batch"}, hint: says("batch")},
+		"减小 batch", "减小batch"}, hint: saysBatch},
 	{words: []string{"model too large", "model is too large", "model does not fit",
 		"model doesn't fit", "smaller model", "too big for"}, hint: says("model")},
 	{words: []string{"another process", "other users", "already in use by", "zombie process",
@@ -250,13 +250,24 @@ var batchIsOne = later(`(?i)\bno matter (?:what|which|how|the)\b[^.\n]{0,24}batc
 	`batch[ _-]?size[^.\n]{0,30}\b(?:down to|until|to) (?:1|one)\b|` +
 	`batch size per device[^\n=:]{0,12}[=:] ?1\b`)
 
+// inVain is what people write whom a smaller batch did not help.
+var inVain = later(`(?i)\bbatch(?:[^.\n]|\.\w){0,90}\b(?:persist\w*|still\b|in vain|no effect|same (?:error|problem|issue)|` +
+	`(?:not|n't|never) (?:help|work|solve|fix|change)\w*)|\beven (?:after|with|when|if|on)\b[^.\n]{0,80}\bbatch`)
+
+// saysBatch notes that somebody names the batch, unless it was made smaller in vain.
+func saysBatch(h *hintCollector, p *passage) {
+	if !inVain.MatchString(p.line()) {
+		says("batch")(h, p)
+	}
+}
+
 func hintBatch(h *hintCollector, p *passage) {
 	if batchIsOne.MatchString(p.line()) {
 		h.Batch = 1
 		return
 	}
 	if batchBlamed.MatchString(p.line()) {
-		says("batch")(h, p)
+		saysBatch(h, p)
 	}
 	if n := numberIn(batchValue, p); n > 0 && h.Batch == 0 {
 		h.Batch = n

@@ -337,7 +337,7 @@ func evalBars() []*expression {
 	return bars
 }
 
-var anyBar = later(`\d{1,3}%|\b\d+/(?:\d+|\?) ?\[|\b\d+it \[`)
+var anyBar = later(`\[ {0,4}\d+/\d+\]|\d{1,3}%|\b\d+/(?:\d+|\?) ?\[|\b\d+it \[`)
 
 // evalLast gives the batches that the progress bar nearest above tells of, where that bar belongs
 // to an evaluation; empty where it does not.
