@@ -9,10 +9,10 @@ import ast
 import os
 import re
 import sys
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Set
 
-from . import source
-from .names import FUNCTIONS, File, key, own
+from . import networks, source
+from .names import FUNCTIONS, File, key, method, own, targets
 
 LARGEST = 300_000  # bytes of a file that is looked into
 MOST = 4000  # files
@@ -23,6 +23,8 @@ _KEEPS = frozenset(
     "module-keeps-tensors graph-kept-in-list graph-kept-here hook-keeps-tensors "
     "outputs-never-cleared outputs-kept-on-card hidden-state-not-detached".split()
 )
+# Rules about a second copy of a network's weights.
+_COPIES = frozenset("checkpoint-kept checkpoint-without-map-location model-copies-kept".split())
 _QUIET = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 _PUTS = ("append", "extend", "add", "update", "insert", "appendleft", "setdefault")
 
@@ -102,7 +104,64 @@ def contradicted(project: Project, path: str, tree: ast.AST, finding: Dict[str, 
         return _gradients_off(project, path) or (
             function is not None and _called_quietly(project, path, function)
         )
+    if finding["rule"] in _COPIES:
+        within = _function_at(tree, finding["line"]) or tree
+        if finding["rule"] == "model-copies-kept":
+            named = {
+                n.id
+                for n in ast.walk(within)
+                if isinstance(n, ast.Name) and n.lineno == finding["line"]
+            }
+        else:
+            named = _restored(within)
+        return _of_small_networks(project, path, tree, named)
     return False
+
+
+_MOVES = ("to", "cuda", "cpu", "half", "float", "train", "eval")
+_NO_NETWORK = re.compile(r"optim|sched|scaler|adam|sgd|ema", re.I)
+
+
+def _restored(within: ast.AST) -> Set[str]:
+    """net of net.load_state_dict(saved["net"])"""
+    return {
+        key(n.func.value) or ""
+        for n in ast.walk(within)
+        if isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr == "load_state_dict"
+    }
+
+
+def _of_small_networks(project: Project, path: str, tree: ast.AST, named: Set[str]) -> bool:
+    """Are all networks of these names small, by their layers?"""
+    made = _classes_of_variables(tree)
+    wanted = {made[n] for n in named if n in made and not _NO_NETWORK.search(made[n])}
+    if not wanted:
+        return False
+    classes = {c.name: c for c in ast.walk(tree) if isinstance(c, ast.ClassDef)}
+    for text in project.others(path) if wanted - set(classes) else ():
+        if any("class " + name in text for name in wanted - set(classes)):
+            try:
+                found = [c for c in ast.walk(source.parse(text)) if isinstance(c, ast.ClassDef)]
+            except (SyntaxError, ValueError, RecursionError):
+                continue
+            classes.update((c.name, c) for c in found if c.name not in classes)
+    return all(networks.is_small(name, classes) for name in wanted)
+
+
+def _classes_of_variables(tree: ast.AST) -> Dict[str, str]:
+    """net -> Net of net = Net(width=64).to(device)"""
+    made: Dict[str, str] = {}
+    for s in ast.walk(tree):
+        value = s.value if isinstance(s, ast.Assign) else None
+        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+            if value.func.attr not in _MOVES:
+                break
+            value = value.func.value
+        if isinstance(value, ast.Call) and method(value)[:1].isupper():
+            made.update((key(t) or "", method(value)) for t in targets(s))
+    return made
 
 
 def _attribute_at(tree: ast.AST, line: int) -> Optional[str]:
