@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -136,7 +137,11 @@ func try(fset *token.FileSet, file *ast.File, c change, dir string, limit limits
 	defer cancel()
 	args := append([]string{"test", overlay, "-short", "-vet=off", "-failfast",
 		fmt.Sprintf(`-exec=sh -c 'ulimit -t %d; exec "$@"' sh`, limit.cpu), dir}, extra...)
-	said, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
+	run := exec.CommandContext(ctx, "go", args...)
+	// Tests that wait for ever must go with the go command, which leaves them behind.
+	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }
+	said, err := run.CombinedOutput()
 	return !bytes.Contains(said, []byte("[build failed]")), err != nil, nil
 }
 
