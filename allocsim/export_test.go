@@ -114,3 +114,6 @@ func one(b bool) int {
 	}
 	return 0
 }
+
+// Effort is what the searches took so far.
+func (a *Allocator) Effort() int64 { return a.effort }
