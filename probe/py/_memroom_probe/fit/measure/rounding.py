@@ -6,7 +6,7 @@ becomes of it in many steps.
 """
 
 import contextlib
-from typing import List, Optional
+from typing import Any, List, Optional
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -85,7 +85,7 @@ class _Picks(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "")
         if name in PICKS and not self.found:
-            values = args[0] if args else (kwargs or {}).get("input")
+            values: Any = args[0] if args else (kwargs or {}).get("input")
             if is_tensor(values) and values.is_floating_point() and not self._is_given(values):
                 self.found = name
         return func(*args, **(kwargs or {}))
