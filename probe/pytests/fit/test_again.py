@@ -242,6 +242,24 @@ class Picks(unittest.TestCase):
         self.assertNotIn("micro-batches", told.text())
 
 
+class Sizes(unittest.TestCase):
+    def test_a_sequence_may_grow_beside_a_larger_state(self):
+        state, few, more = torch.zeros(3, 20, 50), torch.zeros(40, 20), torch.zeros(50, 20)
+        before, now = (governor._size((x, [state]), {}) for x in (few, more))
+        self.assertEqual((before[0], now[0]), (3000, 3000))
+        self.assertAlmostEqual(governor._growth(before, now), 1.25)
+        self.assertEqual(governor._growth(now, before), 1.0)
+        self.assertEqual(governor._largest(now, before), now)
+        self.assertEqual(governor._growth((), now), float("inf"))
+        named = [governor._size(({"ids": x},), {"mask": x}) for x in (few, more)]
+        self.assertAlmostEqual(governor._growth(*named), 1.25)
+
+    def test_other_arguments_are_compared_by_the_largest(self):
+        two, one = governor._size((torch.zeros(4), torch.zeros(9)), {}), (9, 4)
+        self.assertEqual(governor._growth(one, two), 1.0)
+        self.assertEqual(governor._largest(one, two), one)
+
+
 class SmallCalls(unittest.TestCase):
     def test_what_takes_next_to_nothing_stays_as_it_is(self):
         chief = governor.Governor(lambda *a, **k: None, set(), failed=True)

@@ -2,13 +2,15 @@
 
 import dataclasses
 import weakref
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
 from ..calls.modules import name_of
 from ..remedies.microbatch import Plan
 from .choices import Choice
+
+Size = Tuple[int, ...]  # elements of a call's largest tensor, and of some of them, in order
 
 
 @dataclasses.dataclass(eq=False)
@@ -26,10 +28,10 @@ class Case:
     beside: float = 0  # bytes that a loss outside of the module is taken to need
     optional: int = 0  # bytes of a work space that a library takes where it can, not planned with
     wants_spaces: bool = False  # a library wants work spaces in it
-    size: int = 0  # elements of the call's largest tensor when the choice was made
+    size: Size = ()  # of the call's tensors when the choice was made
     cut: bool = False  # a training call has been run in pieces, be it in the first step only
     proven: int = 0  # calls that got through their forward pass with this choice
-    proven_size: int = 0  # elements of the largest tensor of a call that got through
+    proven_size: Size = ()  # of the largest calls that got through
     settled: bool = False  # a whole step has been seen with it
     sent: int = 0  # bytes of the last call that waited in host memory
     unmeasured: str = ""  # why nothing is known beforehand

@@ -7,6 +7,7 @@ seen. Then the cheapest choices that fit together are taken, with what the first
 at once, rather than creeping up on it over several attempts.
 """
 
+import collections.abc
 import dataclasses
 import functools
 import gc
@@ -36,7 +37,7 @@ from ..remedies import (
     without_modules,
 )
 from . import choices
-from .case import Case, case_of
+from .case import Case, Size, case_of
 from .forecast import UNSEEN, Forecast
 from .pace import Pace
 from .search import (
@@ -187,14 +188,14 @@ class Governor:
             self._settle()
         if frozen and case is None:
             case = self._begin_frozen(module)
-        elif not frozen and (case is None or size > LARGER * case.size):
+        elif not frozen and (case is None or _growth(case.size, size) > LARGER):
             case = self._begin(module, call, args, kwargs, size)
         assert case is not None
-        case.size = max(case.size, size) if frozen else case.size
+        case.size = _largest(case.size, size) if frozen else case.size
         self._tell_of_second_derivatives(case)
         self._leave_room_for_as_many(case)
         mark = self._step.begins(case)
-        larger = size > case.proven_size
+        larger = _growth(case.proven_size, size) > 1
         try:
             result = self._run_guarded(module, call, args, kwargs, case, larger)
         except Cannot as reason:
@@ -203,7 +204,7 @@ class Governor:
             mark = self._step.begins(case)
             result = self._run(module, call, args, kwargs, case)
         mark.choice = case.choice
-        case.proven_size = max(case.proven_size, size)
+        case.proven_size = _largest(case.proven_size, size)
         mark.watch(result)
         return result
 
@@ -1277,8 +1278,28 @@ def _make_room():
     torch.cuda.empty_cache()
 
 
-def _size(args, kwargs):
-    """Elements of the call's largest tensor: a choice holds until a batch comes that is larger."""
-    return max(
-        [leaf.numel() for leaf in tree.flatten((args, kwargs))[0] if is_tensor(leaf)], default=0
-    )
+def _size(args, kwargs) -> Size:
+    """Elements of the call's largest tensor, and of each that it is given by itself or in a dict: a
+    choice holds until a batch comes that is larger. The largest one may be a state that never
+    grows, beside sequences that do.
+    """
+    given = [*args, *kwargs.values()]
+    given += [v for one in given if isinstance(one, collections.abc.Mapping) for v in one.values()]
+    every = [leaf.numel() for leaf in tree.flatten((args, kwargs))[0] if is_tensor(leaf)]
+    return (max(every, default=0), *[one.numel() for one in given if is_tensor(one)])
+
+
+def _growth(before: Size, now: Size) -> float:
+    """Times its size that the tensor has which grew most. Calls with other arguments are compared
+    by the largest of all.
+    """
+    if not before:
+        return float("inf")
+    pairs = list(zip(before, now)) if len(before) == len(now) else [(before[0], now[0])]
+    return max((b / a if a else float("inf")) if b else 0.0 for a, b in pairs)
+
+
+def _largest(before: Size, now: Size) -> Size:
+    if len(before) != len(now):
+        return now if not before or now[0] > before[0] else before
+    return tuple(max(pair) for pair in zip(before, now))
