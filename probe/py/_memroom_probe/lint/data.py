@@ -490,6 +490,10 @@ def files_on_gpu(file):
                     whole.pop(k, None)
                 if k and key(value) in moved:
                     moved[k] = moved[key(value)]
+                elif k and isinstance(value, ast.Subscript) and key(value.value) in moved:
+                    moved[k] = moved[key(value.value)]  # images = data["images"]
+                elif k and _read_to_gpu(file, value):
+                    moved[k] = (s, "`torch.load`")
         told = set()
         for name, (s, origin) in moved.items():
             if evidence.SMALL.search(name) or origin in told:
@@ -502,6 +506,15 @@ def files_on_gpu(file):
                     "everything read by %s is moved to the GPU at once, and the loop uses a piece "
                     "at a time" % origin,
                 )
+
+
+def _read_to_gpu(file, value) -> bool:
+    """torch.load(path, map_location=device): tensors of a file, if they are used as such"""
+    return (
+        isinstance(value, ast.Call)
+        and (file.callee(value) or "") == "torch.load"
+        and _is_gpu(keyword(value, "map_location"))
+    )
 
 
 def _loading_functions(file):

@@ -124,14 +124,34 @@ def _with_resources(file, trainable):
     return None
 
 
-def _large_globals(file):
-    """Module variables that hold a whole file, a dataset, a model or a large array."""
+# What makes something small of a table.
+_REDUCES = frozenset(
+    "len sum mean max min std unique nunique head sample keys item count describe".split()
+)
+
+
+def _converted(value, large) -> bool:
+    """torch.tensor(frame.drop(columns="y").values) of a large frame"""
+    made = {method(n) for n in walk_here(value) if isinstance(n, ast.Call)}
+    asked = {n.attr for n in walk_here(value) if isinstance(n, ast.Attribute)}
+    if (made | asked) & (_REDUCES | {"shape", "columns", "dtypes", "index"}):
+        return False
+    named = {n.id for n in walk_here(value) if isinstance(n, ast.Name)}
+    return bool(made) and bool(named & set(large))
+
+
+def _large_variables(file, function=None):
+    """Variables of the module, or of a function, that hold a whole file, a dataset, a model or a
+    large array.
+    """
     large = {}
     for s in file.statements:
-        if not isinstance(s, ast.Assign) or file.places[s].function is not None:
+        if not isinstance(s, ast.Assign) or file.places[s].function is not function:
             continue
-        if file.places[s].klass is not None:
+        if file.places[s].klass is not None and function is None:
             continue
+        if _converted(s.value, large) and key(s.targets[0]):
+            large[key(s.targets[0])] = "a table"
         for call in [n for n in walk_here(s.value) if isinstance(n, ast.Call)]:
             name = file.callee(call) or ""
             if (
@@ -211,8 +231,10 @@ def captures(file):
     """A function that Ray pickles and that uses a large object from outside"""
     if "ray" not in file.modules:
         return
-    large = _large_globals(file)
+    of_module = _large_variables(file)
     for function, kind in _remote_functions(file):
+        around = file.places[function].function if function in file.places else None
+        large = {**of_module, **(_large_variables(file, around) if around is not None else {})}
         bound = {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)} | {
             n.id
             for n in ast.walk(function)
