@@ -114,13 +114,13 @@ _PARTS = re.compile(
     r"discriminator|generator|expert|agent|modalit|weight|param|group|device|gpu|metric|loss|"
     r"critic|actor|teacher|member|optimi[sz]er)"
     r"(e?s|_?(list|dict|names?|keys|fns?|weights?))$|"
-    r"^(losses|keys|tasks|inputs|views|crops|clips)$",
+    r"^(losses|keys|tasks|inputs|views|crops|clips|batch_?group|micro_?batches)$",
     re.I,
 )
 
 
 _COUNTS = re.compile(
-    r"accum|critic|"
+    r"accum|critic|(inner|outer)_?steps$|"
     r"(layer|head|scale|level|stage|block|agent|player|member|expert|actor|net|model|domain)s$|"
     r"branches$|modalities$",
     re.I,

@@ -263,6 +263,7 @@ class Judge:
         self.file, self.m, self.story = file, m, m.story
         self.told: Set[Tuple[str, int]] = set()
         self.acted: Set[Any] = set()  # loops whose rollouts were told
+        self.gathered: Set[Any] = set()  # loops whose outputs were told: one line moves them all
 
     def tell(self, rule: str, s: Any, message: str, hint: bool = False) -> Iterator[dict]:
         if s is None or (rule, s.lineno) in self.told:
@@ -457,9 +458,16 @@ class Judge:
                     "`%s` of every batch is kept in `%s` on the card: it grows with the dataset"
                     % (n.label or "the output", obj.label or "a list"),
                     hint=_for_the_card(self.file, path[-1].where[-1][1], n.label, obj.label)
-                    or _class_scores(self.file, path[-1].where[-1][1], n.label, obj.label),
+                    or _class_scores(self.file, path[-1].where[-1][1], n.label, obj.label)
+                    or self._told_before(loop),
                 )
                 return
+
+    def _told_before(self, loop: Loop) -> bool:
+        """Was another container of the same loop told?"""
+        before = loop.node in self.gathered
+        self.gathered.add(loop.node)
+        return before
 
     def _piled(self, loop: Loop, first: Round, second: Round, obj: Obj, found: Any) -> Any:
         """Outputs of an evaluation that outlive it: the next one adds its own."""
@@ -712,7 +720,7 @@ class Judge:
                 s,
                 "`%s` grows by one more batch in every round and nothing cuts it" % slot.label,
                 hint=not loop.backward
-                and _for_the_card(self.file, s, slot.label)
+                and (_for_the_card(self.file, s, slot.label) or self._told_before(loop))
                 or _class_scores(self.file, s, n.label, slot.label)
                 or not _of_pixels(self.file)
                 and any(p.kind == "mask" for p in pieces(n)),
