@@ -190,6 +190,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 		x.job.On[remedy.EvalOutputs] = "little was held when it failed"
 		x.job.On[remedy.EmptyCache] = "little was held when it failed"
 	}
+	if found.detail == "eval_batch" && aTenth(c) {
+		x.job.On[remedy.EvalOutputs] = "one request is large, not what was kept of others"
+	}
 	if found.detail == "offload_host" && has(c, trace.SignStates) {
 		x.job.On[remedy.LoadOnce] = "the weights were loaded already"
 	}

@@ -486,7 +486,8 @@ func arrayTooLarge(c *trace.Crash) judged {
 			"the program asked for more host memory than there is; the message names no size")
 	case *c.Requested < 64*event.MiB:
 		return because(CauseHostData, "", 0.6,
-			"only %s were refused: host memory was full already", *c.Requested)
+			"only %s were refused: host memory was full already", *c.Requested).
+			saying("it was full already, what filled it is not shown")
 	}
 	j := because(CauseHostData, "", 0.7,
 		"the program asked for %s of host memory at once, in one array or data frame", *c.Requested).

@@ -119,7 +119,7 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"the tensor has %s samples in its first dimension and is copied or sliced as a whole: the data "+
 				"set, not a batch", m[1]), true
 	}
-	return because(CauseBatch, "", 0.6,
+	return because(CauseBatch, "", min(0.6, nodeSure(c)),
 		"the tensor has %s samples in its first dimension: an activation of the batch", m[1]), true
 }
 
@@ -178,7 +178,7 @@ func bySteps(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"only %s were refused after steps that passed: the card was full already, by what is kept from "+
 				"them, by the pool that JAX takes, or by another process", *c.Requested), true
 	case c.Steps >= lateSteps && large(c):
-		return because(CauseBatch, "longest_batch", 0.6,
+		return because(CauseBatch, "longest_batch", 0.55,
 			"it ran for %s steps before %s were asked for at once: a batch with longer samples than before",
 			thousands(c.Steps), *c.Requested), true
 	case c.Steps >= lateSteps:

@@ -355,7 +355,7 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if grown := c.Signs[trace.SignGrowth]; grown != "" || collects(c, at) {
 		j := because(CauseBatch, "eval_outputs", 0.7,
 			"in evaluation (%s in %s), which keeps something of every batch", c.Frames[at].Name,
-			c.Frames[at].File)
+			c.Frames[at].File).saying("something of every evaluation batch is kept")
 		if grown != "" {
 			j = j.also("the program's own figures of memory rise until the end: %s", grown)
 		}
@@ -484,6 +484,12 @@ var anyLoss = regexp.MustCompile(`^(?:_convert_to_fp32|cross_entropy|log_softmax
 // pairsOf are the methods that train on a chosen and a rejected answer; GRPO and PPO do not.
 var pairsOf = regexp.MustCompile(`(?i)dpo|orpo|concatenated`)
 
+// aTenth reports whether the request is a tenth of the card, more than weights and gradients of one
+// layer are.
+func aTenth(c *trace.Crash) bool {
+	return c.Requested != nil && c.Capacity != nil && 10**c.Requested >= *c.Capacity
+}
+
 // byTraceback uses the stages that any training goes through.
 func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if len(c.Frames) == 0 || c.Where == event.WhereShm {
@@ -526,7 +532,7 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			j = j.also("%s steps had passed: the model fits, what was loaded came on top of it",
 				thousands(c.Steps))
 		}
-		if (j.detail == "forward" || j.detail == "backward") && !large(c) && c.Steps == 0 &&
+		if (j.detail == "forward" || j.detail == "backward") && !aTenth(c) && c.Steps == 0 &&
 			c.Allocated != nil {
 			j.confidence = 0.5
 			j = j.also("no step was complete before: the model's own share may be too large as well")
@@ -534,7 +540,7 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		if (j.detail == "forward" || j.detail == "backward" || j.detail == "logits") && large(c) &&
 			c.Steps >= 10*lateSteps {
 			j.beside = j.detail
-			j.detail = "longest_batch"
+			j.detail, j.confidence = "longest_batch", 0.55 // or the card had filled up before it
 			j = j.also("it ran for %s steps before %s were asked for at once: a batch with longer samples "+
 				"than before", thousands(c.Steps), *c.Requested)
 		}
