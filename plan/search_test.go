@@ -56,12 +56,16 @@ func TestFindCheapestIsCheapestAndKeepsTheBatch(t *testing.T) {
 
 func TestFindCheapestSaysWhenNothingDoes(t *testing.T) {
 	s, target := setupFor(t, "gpt2", 4, 512)
-	target.AllocLimit = 1 * event.GiB // weights, gradients and AdamW alone are more
+	// Every remedy is tried with every other: fewer layers make that quick.
+	s.Model = models.ConfigOf(map[string]any{"model_type": "gpt2", "n_layer": 2.0, "n_embd": 768.0,
+		"n_head": 12.0, "vocab_size": 50257.0, "n_positions": 1024.0})
+	const limit = 700 * event.MiB // weights, gradients and AdamW alone are more
+	target.AllocLimit = limit
 	ladder, err := FindCheapest(s, target, none)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ladder.Fits || ladder.Reason == "" || ladder.Least <= event.GiB {
+	if ladder.Fits || ladder.Reason == "" || ladder.Least <= limit {
 		t.Errorf("claims to fit: %+v", ladder.Rungs)
 	}
 	if ladder.Consent == nil || !ladder.Consent.Fits {
