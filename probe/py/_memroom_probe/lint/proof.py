@@ -14,7 +14,7 @@ in a list: the list may feed a later loss, and what is in it may be a tuple or a
 """
 
 import ast
-from typing import List, Optional
+from typing import Dict, List, Optional
 
 from .flow import Scope
 from .names import FUNCTIONS, targets, walk_here
@@ -25,7 +25,9 @@ _SAME_NUMBER = frozenset("cpu cuda double float mean sum squeeze detach".split()
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 
 
-def detach_changes_nothing(scope: Scope, loop: ast.stmt, statement: ast.stmt, value) -> bool:
+def detach_changes_nothing(
+    scope: Scope, loop: ast.stmt, statement: ast.stmt, value: ast.AST
+) -> bool:
     """Is `total += value` the same with `value.detach()`?"""
     if scope.function is None or "torch" not in scope.file.modules:
         return False  # a module's variable can be read from another file
@@ -39,14 +41,14 @@ def detach_changes_nothing(scope: Scope, loop: ast.stmt, statement: ast.stmt, va
     )
 
 
-def _tensor_name(value) -> Optional[str]:
+def _tensor_name(value: ast.AST) -> Optional[str]:
     """loss in `loss`, `loss * n`, `loss / n`: the result of arithmetic on a tensor is a tensor."""
     while isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Mult, ast.Div)):
         value = value.left
     return value.id if isinstance(value, ast.Name) else None
 
 
-def _is_differentiated(scope: Scope, loop, statement: ast.stmt, name: str) -> bool:
+def _is_differentiated(scope: Scope, loop: ast.AST, statement: ast.stmt, name: str) -> bool:
     """`name.backward()` stands in the same block as the sum and `name` is assigned once in the
     loop: then what is summed has a backward(), so it is a tensor.
     """
@@ -81,7 +83,7 @@ def _block_of(body: List[ast.stmt], statement: ast.stmt) -> Optional[List[ast.st
     return None
 
 
-def _read_as_number(function, name: str) -> bool:
+def _read_as_number(function: ast.AST, name: str) -> bool:
     """Every use of the variable is a sum, or ends in a plain number."""
     for node in ast.walk(function):
         if isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names:
@@ -106,7 +108,7 @@ def _called(call: ast.Call) -> str:
     return f.id if isinstance(f, ast.Name) else f.attr if isinstance(f, ast.Attribute) else ""
 
 
-def _harmless(use: ast.Name, parents) -> bool:
+def _harmless(use: ast.Name, parents: Dict[ast.AST, ast.AST]) -> bool:
     parent = parents.get(use)
     if isinstance(parent, ast.AugAssign) and parent.target is use:
         return isinstance(parent.op, _ARITHMETIC)
@@ -126,7 +128,7 @@ def _harmless(use: ast.Name, parents) -> bool:
     return _ends_in_number(use, parents)
 
 
-def _is_number(node) -> bool:
+def _is_number(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) in (int, float)
 
 
@@ -140,7 +142,7 @@ def _sums_itself(assign: ast.Assign, name: str) -> bool:
     )
 
 
-def _ends_in_number(node, parents) -> bool:
+def _ends_in_number(node: ast.AST, parents: Dict[ast.AST, ast.AST]) -> bool:
     """Does what is computed from this use become a plain number before anything else sees it?"""
     while True:
         parent = parents.get(node)

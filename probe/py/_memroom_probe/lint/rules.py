@@ -4,6 +4,7 @@ with each rule's id.
 
 import ast
 import os
+from typing import Any, Dict, List, Optional
 
 from . import (
     accumulation,
@@ -23,6 +24,9 @@ from . import (
     trainers,
 )
 from .names import File
+
+Finding = Dict[str, Any]
+Edit = List[Any]  # line, column, end line, end column, text
 
 ALL = (
     keeping.summed_loss,
@@ -106,7 +110,7 @@ ALL = (
 )
 
 
-def check(tree, path=""):
+def check(tree: ast.Module, path: str = "") -> List[Finding]:
     shorten(tree)
     file = File(tree)
     seen = set()
@@ -127,7 +131,7 @@ def check(tree, path=""):
 LONGEST_TABLE = 500  # entries
 
 
-def shorten(tree):
+def shorten(tree: ast.AST) -> None:
     """Cuts tables of constants: generated files have hundreds of thousands of entries."""
     todo = [tree]
     while todo:
@@ -139,7 +143,7 @@ def shorten(tree):
         todo.extend(ast.iter_child_nodes(node))
 
 
-def _one_a_pass(file, found):
+def _one_a_pass(file: File, found: List[Finding]) -> List[Finding]:
     """One no_grad mends a function that evaluates, or a loop of one that also trains: the first
     forward pass stands for the others.
     """
@@ -162,7 +166,7 @@ def _one_a_pass(file, found):
     return kept
 
 
-def _differentiates(node):
+def _differentiates(node: ast.AST) -> bool:
     if not hasattr(node, "_differentiates"):
         node._differentiates = any(
             isinstance(n, ast.Attribute) and "backward" in n.attr for n in ast.walk(node)
@@ -170,13 +174,13 @@ def _differentiates(node):
     return node._differentiates
 
 
-def _said_once(found):
+def _said_once(found: List[Finding]) -> List[Finding]:
     """Where a line has a mistake of its own, it is not named as part of another one."""
     own = {f["line"] for f in found if not f["rule"].endswith("-here")}
     return [f for f in found if not f["rule"].endswith("-here") or f["line"] not in own]
 
 
-def _run(file):
+def _run(file: File) -> List[Finding]:
     """What the abstract run tells; nothing where it fails: what the other rules found stands."""
     try:
         return list(lifetimes.check(file))
@@ -186,7 +190,7 @@ def _run(file):
         return []
 
 
-def _of_the_run(found, told):
+def _of_the_run(found: List[Finding], told: List[Finding]) -> List[Finding]:
     """What the abstract run adds: findings at lines that no other rule speaks about, and one of its
     own for each line.
     """
@@ -201,7 +205,9 @@ def _of_the_run(found, told):
     return more
 
 
-def finding(rule, node, message, edits=None, **more):
+def finding(
+    rule: str, node: ast.AST, message: str, edits: Optional[List[Edit]] = None, **more: Any
+) -> Finding:
     """message: this case in one sentence. edits: replacements that mend it, as [line, column, end
     line, end column, text]; columns count bytes, lines from 1.
     """
@@ -212,12 +218,12 @@ def finding(rule, node, message, edits=None, **more):
     return answer
 
 
-def after(node, text):
+def after(node: ast.AST, text: str) -> Edit:
     """An edit that writes text directly behind an expression."""
     return [node.end_lineno, node.end_col_offset, node.end_lineno, node.end_col_offset, text]
 
 
-def around(node, before, behind):
+def around(node: ast.AST, before: str, behind: str) -> List[Edit]:
     return [
         [node.lineno, node.col_offset, node.lineno, node.col_offset, before],
         after(node, behind),

@@ -8,6 +8,7 @@ never done unasked.
 
 import collections
 import gc
+from typing import Any, Dict, List, Optional, Tuple
 
 from .. import link
 from . import holders, host, models, steps
@@ -20,19 +21,21 @@ MOST = 0.4  # of the growth that variables hold by themselves; below it graphs c
 LEAST = 1 << 15  # bytes of growth: less is no leak
 GRAPH = 8  # nodes: the parts of one operation
 
-_torch = None
-_before = None  # type name -> count at the last request
-_held_before: dict = {}  # (name, file) -> what the variable held then
+Held = Dict[Tuple[str, str], holders.Holder]  # a variable's name and file -> what it holds
+
+_torch: Any = None
+_before: Optional[Dict[str, int]] = None  # type name -> count at the last request
+_held_before: Held = {}  # (name, file) -> what the variable held then
 _looked = -1  # step of the last count
 _level = (0, 0)  # bytes of the heap and of the card's allocator then
 
 
-def install(torch):
+def install(torch: Any) -> None:
     global _torch
     _torch = torch
 
 
-def tell(asked):
+def tell(asked: Dict[str, Any]) -> str:
     """Counts; tells what grew since the last count. Gives a sentence for the answer. A second count
     that is asked for too soon is made some steps later: the monitor hears of many steps at once.
     """
@@ -42,7 +45,7 @@ def tell(asked):
     return _tell()
 
 
-def _tell():
+def _tell() -> str:
     global _before, _held_before, _level, _looked
     _looked = steps.step
     held_before, _held_before = _held_before, holders.look()
@@ -68,19 +71,19 @@ def _tell():
     return "%d types grew" % len(grown)
 
 
-def _send(types, held):
+def _send(types: List[Dict[str, Any]], held: List[Dict[str, Any]]) -> None:
     answer = {"step": steps.step, "types": types, "holders": held, "built": models.built()}
     link.send("heap", answer)
 
 
-def _on_card():
+def _on_card() -> int:
     """Bytes of the current card's allocator, 0 where CUDA is not in use."""
     if _torch is None or not _torch.cuda.is_initialized():
         return 0
     return _torch.cuda.memory_allocated()
 
 
-def _grown(before, now, level):
+def _grown(before: Held, now: Held, level: List[int]) -> List[Dict[str, Any]]:
     """What to tell of the variables that hold more than before, what matters most first: those
     that hold most of the growth themselves, or those whose graphs keep what nobody else holds.
     """
@@ -96,7 +99,7 @@ def _grown(before, now, level):
     return [_told(h) for h in _once(ranked)[:MAX_HOLDERS]]
 
 
-def _shares(held, level):
+def _shares(held: holders.Holder, level: List[int]) -> List[float]:
     """A variable's share of what the heap and the card's allocator grew by."""
     return [
         size / growth if growth > 0 and size > LEAST else 0
@@ -104,15 +107,15 @@ def _shares(held, level):
     ]
 
 
-def _once(ranked):
-    kept: list = []
+def _once(ranked: List[holders.Holder]) -> List[holders.Holder]:
+    kept: List[holders.Holder] = []
     for holder in ranked:
         if not any(holder is other for other in kept):
             kept.append(holder)
     return kept
 
 
-def _told(holder):
+def _told(holder: holders.Holder) -> Dict[str, Any]:
     return {
         "name": holder.name,
         "kind": holder.kind,
@@ -127,13 +130,14 @@ def _told(holder):
     }
 
 
-def _count():
+def _count() -> Tuple[Dict[str, int], Dict[str, int]]:
     """Objects by type name, and bytes of tensors by shape. Types are compared, never instances:
     asking a proxy for its class would run the program's code.
     """
     things = gc.get_objects()
     by_type = collections.Counter(map(type, things))
-    counts, sizes = {}, {}
+    counts: Dict[str, int] = {}
+    sizes: Dict[str, int] = {}
     tensors = set()
     for kind, count in by_type.items():
         if _torch is not None and issubclass(kind, _torch.Tensor):

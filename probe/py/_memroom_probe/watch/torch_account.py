@@ -8,13 +8,14 @@ the program ends.
 """
 
 import weakref
+from typing import Any, Dict, List, Set
 
 from .. import farewell, guard, link, process
 from . import holders, models, steps
 
-_torch = None
-_optimizers: dict = {}  # id -> weak reference
-_parameters: list = []  # weak references, in order of registration
+_torch: Any = None
+_optimizers: Dict[int, "weakref.ref[Any]"] = {}  # id -> weak reference
+_parameters: List["weakref.ref[Any]"] = []  # weak references, in order of registration
 _purge_at = 4096
 _told = False
 _TENSOR_NS, _FIRST_NS = (
@@ -24,7 +25,7 @@ _TENSOR_NS, _FIRST_NS = (
 _cost = 0  # what it took the last time
 
 
-def install(torch):
+def install(torch: Any) -> None:
     global _torch
     _torch = torch
     register = getattr(
@@ -39,7 +40,7 @@ def install(torch):
     steps.command("account", lambda asked: "%d devices" % tell())
 
 
-def seen(optimizer):
+def seen(optimizer: Any) -> None:
     """Notes an optimizer that has stepped."""
     if id(optimizer) not in _optimizers:
         key = id(optimizer)
@@ -47,12 +48,12 @@ def seen(optimizer):
 
 
 @guard.hook("part registered")
-def _part_registered(module, name, part):
+def _part_registered(module: Any, name: str, part: Any) -> None:
     holders.made(module)
 
 
 @guard.hook("parameter registered")
-def _registered(module, name, parameter):
+def _registered(module: Any, name: str, parameter: Any) -> None:
     global _purge_at
     if parameter is None:
         return
@@ -63,7 +64,7 @@ def _registered(module, name, parameter):
         _purge_at = max(4096, 2 * len(_parameters))
 
 
-def _after_step(step):
+def _after_step(step: int) -> None:
     """Tells the account at steps 2, 20, 200, 2000, then every 2000, or when it can be afforded:
     what changes it changes early.
     """
@@ -81,20 +82,20 @@ def _after_step(step):
     )
 
 
-def _before_end():
+def _before_end() -> None:
     """The account of a program whose steps were too short or too few to count in."""
     if not _told and steps.step > 0:
         tell()
 
 
-def tell():
+def tell() -> int:
     """Counts and tells, one message a device; gives their number."""
     global _told
     from . import of_torch
 
     _told = True
-    counts: dict = {}  # device -> [weights, gradients, optimizer]
-    storages: set = set()
+    counts: Dict[int, List[int]] = {}  # device -> [weights, gradients, optimizer]
+    storages: Set[Any] = set()
     for parameter in live_parameters():
         _add(counts, storages, parameter, 0)
         _add(counts, storages, getattr(parameter, "grad", None), 1)
@@ -125,14 +126,14 @@ def tell():
     return len(counts)
 
 
-def _limit(device, total):
+def _limit(device: int, total: int) -> int:
     """Reserved bytes that a memory fraction allows, 0 if there is none or this torch cannot say."""
     fraction = getattr(_torch.cuda, "get_per_process_memory_fraction", None)  # since 2.8
     share = fraction(device) if fraction is not None else 1.0
     return int(share * total) if share < 1.0 else 0
 
 
-def _live_optimizers():
+def _live_optimizers() -> List[Any]:
     return [
         optimizer
         for optimizer in (r() for r in list(_optimizers.values()))
@@ -140,7 +141,7 @@ def _live_optimizers():
     ]
 
 
-def live_parameters():
+def live_parameters() -> List[Any]:
     found = [p for p in (r() for r in _parameters) if p is not None]
     for optimizer in _live_optimizers():
         for group in optimizer.param_groups:
@@ -148,7 +149,7 @@ def live_parameters():
     return found
 
 
-def live_tensors():
+def live_tensors() -> List[Any]:
     """Parameters and what optimizers keep for them."""
     found = live_parameters()
     for optimizer in _live_optimizers():
@@ -158,7 +159,7 @@ def live_tensors():
     return [t for t in found if t.device.type in ("cuda", "cpu") and t.layout is _torch.strided]
 
 
-def _add(counts, storages, tensor, column):
+def _add(counts: Dict[int, List[int]], storages: Set[Any], tensor: Any, column: int) -> None:
     """Adds a tensor's storage once, however many tensors share it."""
     if not isinstance(tensor, _torch.Tensor) or tensor.device.type not in ("cuda", "cpu"):
         return

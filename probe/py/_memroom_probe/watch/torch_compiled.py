@@ -8,20 +8,21 @@ us a forward pass later than it does. Nothing is looked at where steps arrive by
 
 import gc
 import weakref
+from typing import Any, Dict, List, Tuple
 
 SOME = 32  # parameters of each group whose versions are read
-_torch = None
+_torch: Any = None
 _unseen = 0  # backward passes since the last step that a hook told of
 # id of an optimizer -> (weak reference, version of its parameter when last looked)
-_watched: dict = {}
+_watched: Dict[int, Tuple["weakref.ref[Any]", int]] = {}
 
 
-def install(torch):
+def install(torch: Any) -> None:
     global _torch
     _torch = torch
 
 
-def stepped_as_usual(optimizer):
+def stepped_as_usual(optimizer: Any) -> None:
     """A hook told of this step: it is not to be found a second time."""
     global _unseen
     _unseen = 0
@@ -29,7 +30,7 @@ def stepped_as_usual(optimizer):
         _watched[id(optimizer)] = weakref.ref(optimizer), _version(optimizer)
 
 
-def stepped():
+def stepped() -> List[Any]:
     """The optimizers that changed their parameters since the last call, hooks unseen."""
     global _unseen
     _unseen += 1
@@ -48,14 +49,14 @@ def stepped():
     return found
 
 
-def _find():
+def _find() -> None:
     """Begins to watch every optimizer of the process."""
     for o in gc.get_objects():
         if id(o) not in _watched and issubclass(type(o), _torch.optim.Optimizer):
             _watched[id(o)] = weakref.ref(o), _version(o)
 
 
-def _version(optimizer):
+def _version(optimizer: Any) -> int:
     """A number that a step changes and accumulation of gradients does not."""
     return sum(
         p._version

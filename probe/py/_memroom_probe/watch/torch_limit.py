@@ -9,21 +9,24 @@ decides from the readings that are taken here.
 
 import ctypes
 import os
+from typing import Any, Dict, Optional, Set, Tuple
 
 from .. import guard, link
 from . import context, steps
 
-_torch = None
+_torch: Any = None
 _limit = 0
-_used_before = {}  # UUID -> NVML's handle, bytes used on the card before CUDA came up
-_contexts = {}  # device -> Context
-_nvml = None
+_used_before: Dict[
+    str, Tuple[ctypes.c_void_p, Optional[int]]
+] = {}  # UUID -> NVML's handle, bytes used on the card before CUDA came up
+_contexts: Dict[int, context.Context] = {}  # device -> Context
+_nvml: Any = None
 _changed = 0  # when the file with the limit was last written, as it says
-_said = set()
+_said: Set[str] = set()
 _AGAIN = (1, 2, 5, 20, 100)  # steps after which the context is measured anew
 
 
-def install(torch, limit):
+def install(torch: Any, limit: int) -> None:
     global _torch, _limit
     _torch, _limit = torch, limit
     _read_before()
@@ -35,7 +38,7 @@ def install(torch, limit):
         steps.at(1, _look)
 
 
-def _look(step):
+def _look(step: int) -> None:
     """Takes a limit that was changed while the program runs, at the end of every step that is
     read.
     """
@@ -65,7 +68,7 @@ class _Memory(ctypes.Structure):
 
 
 @guard.hook("read cards", heavy=True)
-def _read_before():
+def _read_before() -> None:
     """Reads every card through NVML, which needs no CUDA context."""
     global _nvml
     try:
@@ -83,19 +86,19 @@ def _read_before():
             _used_before[_uuid(handle)] = (handle, _used(handle))
 
 
-def _used(handle):
+def _used(handle: ctypes.c_void_p) -> Optional[int]:
     memory = _Memory()
     return memory.used if _nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0 else None
 
 
-def _uuid(handle):
+def _uuid(handle: ctypes.c_void_p) -> str:
     text = ctypes.create_string_buffer(96)
     _nvml.nvmlDeviceGetUUID(handle, text, 96)
     return text.value.decode("ascii", "replace").lower().replace("gpu-", "")
 
 
 @guard.hook("gpu limit", heavy=True)
-def _apply():
+def _apply() -> None:
     """Sets the fraction on every device this process uses. Called by torch when CUDA is up, and
     after some steps.
     """
@@ -113,7 +116,7 @@ def _apply():
             _set(device, reserved)
 
 
-def _set(device, reserved):
+def _set(device: int, reserved: int) -> None:
     properties = _torch.cuda.get_device_properties(device)
     total = properties.total_memory
     own = _context(device, properties, reserved)
@@ -126,11 +129,11 @@ def _set(device, reserved):
     )
 
 
-def _words(size):
+def _words(size: int) -> str:
     return "%.2f GiB" % (size / 2**30) if size >= 2**30 else "%d MiB" % (size >> 20)
 
 
-def _context(device, properties, reserved):
+def _context(device: int, properties: Any, reserved: int) -> int:
     """This process's bytes on the card outside the allocator."""
     if device not in _contexts:
         _contexts[device] = context.Context(
@@ -149,7 +152,7 @@ def _context(device, properties, reserved):
     return _contexts[device].size(attributed, rise, reserved)
 
 
-def _device_uuid(device):
+def _device_uuid(device: int) -> str:
     return str(getattr(_torch.cuda.get_device_properties(device), "uuid", "")).lower() or next(
         iter(_used_before), ""
     )
@@ -164,7 +167,7 @@ class _Process(ctypes.Structure):
     ]
 
 
-def _attributed(handle):
+def _attributed(handle: ctypes.c_void_p) -> Optional[int]:
     """What NVML says this process holds; None in containers, where it does not know our pid."""
     count = ctypes.c_uint(64)
     processes = (_Process * 64)()
@@ -177,7 +180,7 @@ def _attributed(handle):
     return None
 
 
-def _say(kind, text):
+def _say(kind: str, text: str) -> None:
     if text not in _said:
         _said.add(text)
         link.send("said", {"kind": kind, "text": text, "id": "gpu_mem"})

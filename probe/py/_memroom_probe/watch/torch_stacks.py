@@ -8,6 +8,8 @@ CUDA there is nothing to record, and the heap's count by type, with the names of
 hold what grows, takes its place (see heap).
 """
 
+from typing import Any, Dict, List, Tuple
+
 from .. import link
 from . import steps
 
@@ -15,12 +17,14 @@ MAX_STEPS = 64
 MAX_GROUPS = 12
 MAX_FRAMES, NEAR_FRAMES = 12, 4
 
-_torch = None
+Frames = Tuple[Tuple[str, str, int], ...]  # file, function, line; the innermost first
+
+_torch: Any = None
 _first = _last = 0  # steps of the window; 0: none is open
-_half: dict = {}  # (device, frames) -> bytes in the middle of the window
+_half: Dict[Tuple[int, Frames], int] = {}  # (device, frames) -> bytes in the middle of the window
 
 
-def install(torch):
+def install(torch: Any) -> None:
     global _torch
     _torch = torch
     from . import heap
@@ -30,7 +34,7 @@ def install(torch):
     heap.install(torch)
 
 
-def _begin(asked):
+def _begin(asked: Dict[str, Any]) -> str:
     global _first, _last
     from . import of_torch, torch_oom
 
@@ -55,11 +59,11 @@ def _begin(asked):
     return "recording for %d steps" % length
 
 
-def _halfway(step):
+def _halfway(step: int) -> None:
     _half.update({key: total for key, (total, _) in _live().items()})
 
 
-def _ends(step):
+def _ends(step: int) -> None:
     global _last
     length, _last = step - _first, 0
     try:
@@ -68,9 +72,9 @@ def _ends(step):
         _torch.cuda.memory._record_memory_history(enabled=None)
 
 
-def _live():
+def _live() -> Dict[Tuple[int, Frames], List[int]]:
     """(device, frames) -> [bytes, blocks] of the live blocks that have a stack."""
-    found: dict = {}
+    found: Dict[Tuple[int, Frames], List[int]] = {}
     for segment in _torch.cuda.memory._snapshot()["segments"]:
         for block in segment["blocks"]:
             frames = block.get("frames") or (block.get("history") or [{}])[0].get("frames")
@@ -83,7 +87,7 @@ def _live():
     return found
 
 
-def _shortened(frames):
+def _shortened(frames: List[Dict[str, Any]]) -> Frames:
     """The innermost frames and, of those further out, the program's own: its loop is what the user
     looks for, and a deep model has forty frames of torch in between. What is in the middle of very
     many is left out.
@@ -101,8 +105,8 @@ def _shortened(frames):
     )
 
 
-def _tell(step, length, live):
-    by_device: dict = {}
+def _tell(step: int, length: int, live: Dict[Tuple[int, Frames], List[int]]) -> None:
+    by_device: Dict[int, List[Tuple[int, int, int, Frames]]] = {}
     for (device, frames), (total, count) in live.items():
         growth = total - _half.get((device, frames), 0)
         if growth > 0:
