@@ -218,6 +218,11 @@ func byResumed(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 // programParts is XLA's table of a compiled program, where its arguments are not nothing.
 var programParts = regexp.MustCompile(`\bprogram\s+([\d.]+[MG])\s+arguments\s+([1-9][\d.]*[MG])`)
 
+// bufferParts is XLA's own sum of the buffers of a compiled program.
+var bufferParts = regexp.MustCompile(`parameter allocation:\s+([\d.]+[KMGT]?i?B)[\s\S]*?maybe_live_out allocation:\s+` +
+	`([\d.]+[KMGT]?i?B)[\s\S]*?preallocated temp allocation:\s+([\d.]+[KMGT]?i?B)[\s\S]*?total allocation:\s+` +
+	`([\d.]+[KMGT]?i?B)`)
+
 // madeOfData are lines that put data together in one tensor.
 var madeOfData = regexp.MustCompile(`torch\.(?:\w+Tensor|tensor|as_tensor|from_numpy|stack|cat|concat)\(|` +
 	`np\.(?:array|stack|concatenate|vstack|load)\(`)
@@ -230,6 +235,17 @@ func oversizedBy(c *trace.Crash, h *trace.Hints) string {
 	return "all pairs at once, a whole input in one piece, or a wrong shape"
 }
 
+// leftOf names what a program found on the device, where the message says it.
+func leftOf(c *trace.Crash) string {
+	if c.Free != nil {
+		return "is free"
+	}
+	return ""
+}
+
+// oversizedBuffer is Metal's refusal of one buffer.
+var oversizedBuffer = regexp.MustCompile(`(?i)invalid buffer size`)
+
 // oversized explains one request that is larger than the card.
 func oversized(c *trace.Crash, h *trace.Hints) judged {
 	return because(CauseBatch, "oversized", 0.6, "%s alone are more than the card's %s: %s",
@@ -239,6 +255,12 @@ func oversized(c *trace.Crash, h *trace.Hints) judged {
 // bySize uses the size of the request: large tensors belong to a batch.
 func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch {
+	case c.Kind == "jax_exhausted" && bufferParts.MatchString(c.Text):
+		m := bufferParts.FindStringSubmatch(c.Text)
+		return because(CauseBatch, "", 0.6,
+			"by XLA's own sum the compiled program takes %s: %s parameters, %s results, and %s that it computes on "+
+				"the way; all but the parameters grow with the batch or the input", m[4], m[1], m[2], m[3]).
+			saying("the compiled program takes %s in all", m[4]), true
 	case c.Kind == "jax_exhausted" && c.Requested != nil && c.Capacity != nil &&
 		programParts.MatchString(c.Text):
 		m := programParts.FindStringSubmatch(c.Text)
@@ -253,7 +275,8 @@ func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		}
 		return because(CauseBatch, "", 0.55,
 			"the compiled program needs %s, and %s: its arguments (weights and what belongs to them), "+
-				"and what one step computes, which grows with the batch", *c.Requested, there), true
+				"and what one step computes, which grows with the batch", *c.Requested, there).
+			saying("the compiled program alone needs more than %s", first(leftOf(c), "that")), true
 	case timesCard(c) >= largerThanCard:
 		return oversized(c, h), true
 	case c.Kind == "jax_exhausted" && onCard(c) && c.Capacity == nil && c.Requested != nil &&
@@ -263,6 +286,10 @@ func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseBatch, "", 0.55,
 			"the program asked for %s at once: what the step itself needs, which grows with the batch",
 			*c.Requested), true
+	case c.Where == event.WhereMPS && large(c) && oversizedBuffer.MatchString(c.Text):
+		return because(CauseBatch, "", 0.6,
+			"Metal grants no single buffer of %s: what is computed for one batch at once, which grows with its "+
+				"size", *c.Requested).saying("one buffer of that size is more than Metal grants at once"), true
 	case onCard(c) && large(c) && c.Framework != "other":
 		return because(CauseBatch, "", 0.55,
 			"%s were asked for at once: most often what one batch needs, which grows with its size",

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -67,6 +68,10 @@ func subject(c *trace.Crash, j judged) string {
 	case c.Kind == "ray_gpu_wait":
 		return "The card did not become free"
 	}
+	switch {
+	case c.Where == event.WhereGPU && ofTPU.MatchString(c.Text):
+		return "The memory of the TPU " + probably + "ran out"
+	}
 	switch c.Where {
 	case event.WhereGPU:
 		return "The card " + probably + "ran out of memory"
@@ -81,6 +86,9 @@ func subject(c *trace.Crash, j judged) string {
 	}
 	return capital(probably + "memory ran out")
 }
+
+// ofTPU are words of the memory of a TPU.
+var ofTPU = regexp.MustCompile(`(?i)\bhbm (?:capacity|usage)|memory space hbm|[\d.]+[KMGT] hbm|tpu_worker`)
 
 // belowFull reports whether a node was well below its capacity, by the figures of the message.
 func belowFull(c *trace.Crash) bool {

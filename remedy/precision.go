@@ -28,6 +28,9 @@ func precisions() []*Remedy {
 
 func howMixed(job Job, _ Setup) How {
 	how := How{Args: mixedArgs[job.Trainer]}
+	if job.Trainer == Transformers && job.Where == event.WhereMPS {
+		how.Args = "--bf16 True   # on macOS 14 or later"
+	}
 	switch job.Framework {
 	case TensorFlow:
 		how.Code = "tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')   # before the model is built"
