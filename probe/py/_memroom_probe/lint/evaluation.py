@@ -187,7 +187,7 @@ def measures(file, s: ast.stmt) -> bool:
     return bool(given) and given <= _made_up(file) or _one_sample(file, s)
 
 
-_STATE = re.compile(r"^(next_?|cur(rent)?_?|new_?)?(state|obs|observation)$", re.I)
+_STATE = re.compile(r"^(next_?|cur(rent)?_?|new_?)?(state|obs|observation)(_?(t|n|tensor))?$", re.I)
 
 
 def _one_sample(file, s: ast.stmt) -> bool:

@@ -1016,6 +1016,8 @@ def kept_by_callback(file) -> Iterator[dict]:
                     and shown & {"outputs", "batch", "loss"}
                     and kept.container not in bounded_containers(file)
                     and not cleared_in(file.tree, kept.container)
+                    # self.losses["train"] goes with self.losses = defaultdict(list)
+                    and not cleared_in(file.tree, kept.container.split("[")[0])
                     and "keras" not in file.modules
                 ):
                     yield rules.finding(

@@ -713,6 +713,8 @@ class Judge:
                 continue
             if slot.label and _begun_in(loop.node, slot.label):
                 continue
+            if slot.label and _begun_on_host(self.file, s, slot.label):
+                continue  # what is joined to it lies there too
             place = self.file.places.get(s)
             own = place is not None and place.klass is not None and "." in slot.label
             yield from self.tell(
@@ -1106,6 +1108,26 @@ def _words(tree: Any) -> Set[str]:
             if isinstance(n, (ast.Name, ast.Attribute, ast.arg))
         }
     return tree._words
+
+
+_EMPTY = ("empty", "zeros", "tensor", "Tensor", "FloatTensor", "ones")
+
+
+def _begun_on_host(file: Any, s: Any, name: str) -> bool:
+    """means = torch.empty((0, width)), and nothing moves it to the card"""
+    place = file.places.get(s)
+    within = place.function if place is not None and place.function is not None else file.tree
+    begun = [
+        a.value
+        for a in ast.walk(within)
+        if isinstance(a, ast.Assign) and a is not s and any(key(t) == name for t in targets(a))
+    ]
+    return bool(begun) and all(
+        isinstance(v, ast.Call)
+        and method(v) in _EMPTY
+        and not any(k.arg == "device" for k in v.keywords)
+        for v in begun
+    )
 
 
 def _only_models(holder: Obj) -> bool:
