@@ -9,6 +9,7 @@ import re
 import sys
 import tokenize
 import warnings
+from typing import Any, Dict, List, Optional, Tuple
 
 from . import python2
 
@@ -35,7 +36,14 @@ class Unreadable(Exception):
 class Code:
     """One file. For a notebook the code cells are joined and `cells` maps a line back to its cell."""
 
-    def __init__(self, path, text, cells=None, cells_skipped=0, patchable=True):
+    def __init__(
+        self,
+        path: str,
+        text: str,
+        cells: Optional[List[Tuple[int, int]]] = None,
+        cells_skipped: int = 0,
+        patchable: bool = True,
+    ) -> None:
         self.path, self.text, self.cells, self.cells_skipped = path, text, cells, cells_skipped
         # Edits count bytes of UTF-8: in another coding they would hit the wrong place. A notebook
         # is JSON: its cells are not patched in place.
@@ -43,7 +51,7 @@ class Code:
         self.lines = text.split("\n")
         self.note = ""  # what the reader of the findings should know about the file
 
-    def tree(self):
+    def tree(self) -> ast.Module:
         try:
             return parse(self.text)
         except SyntaxError as problem:
@@ -63,16 +71,16 @@ class Code:
         except ValueError as problem:
             raise Unreadable("not Python source: %s" % problem) from None
 
-    def _line(self, problem) -> str:
+    def _line(self, problem: SyntaxError) -> str:
         number = problem.lineno or 0
         return self.lines[number - 1] if 1 <= number <= len(self.lines) else ""
 
-    def _is_python_2(self, problem) -> bool:
+    def _is_python_2(self, problem: SyntaxError) -> bool:
         return bool(PYTHON_2.match(self._line(problem))) or (
             sum(1 for line in self.lines if PYTHON_2.match(line)) > 0
         )
 
-    def why_not(self, problem):
+    def why_not(self, problem: SyntaxError) -> str:
         where = self.place(problem.lineno or 1)
         at = (
             "line %d" % where["line"]
@@ -93,7 +101,7 @@ class Code:
                 )
         return "syntax error at %s: %s" % (at, problem.msg)
 
-    def place(self, line):
+    def place(self, line: int) -> Dict[str, int]:
         """Where the user finds this line: {"line"} in a script, {"cell", "line"} in a notebook."""
         if self.cells is None:
             return {"line": line}
@@ -104,14 +112,14 @@ class Code:
             cell, first = number, start
         return {"cell": cell, "line": line - first + 1}
 
-    def located(self, finding):
+    def located(self, finding: Dict[str, Any]) -> Dict[str, Any]:
         finding = dict(finding)
         finding.update(self.place(finding["line"]))
         if not self.patchable:
             finding.pop("edits", None)
         return finding
 
-    def ignored(self, finding):
+    def ignored(self, finding: Dict[str, Any]) -> bool:
         """`# memroom: ignore` or `# memroom: ignore[rule, ...]` on the line or alone on the one
         above.
         """
@@ -130,7 +138,7 @@ class Code:
         return False
 
 
-def read(path):
+def read(path: str) -> Code:
     limit = NOTEBOOK_LIMIT if path.endswith(".ipynb") else LIMIT
     try:
         with open(path, "rb") as f:
@@ -151,7 +159,7 @@ def read(path):
     return Code(path, text, patchable=same)
 
 
-def parse(text):
+def parse(text: str) -> ast.Module:
     """The tree. `await` outside a function is fine: notebooks allow it."""
     flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     with warnings.catch_warnings():
@@ -159,7 +167,7 @@ def parse(text):
         return compile(text, "<file>", "exec", flags, dont_inherit=True)
 
 
-def decode(data):
+def decode(data: bytes) -> str:
     """The text, by its own coding line; bytes that fit nowhere are kept out of the way rather than
     refused.
     """
@@ -173,7 +181,7 @@ def decode(data):
     return text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def notebook(path, data):
+def notebook(path: str, data: bytes) -> Code:
     try:
         cells = json.loads(data.decode("utf-8", "replace"))
         cells = cells["cells"] if "cells" in cells else cells["worksheets"][0]["cells"]
@@ -200,7 +208,7 @@ def notebook(path, data):
     return Code(path, "\n".join(lines) + "\n", starts, skipped)
 
 
-def without_magics(lines):
+def without_magics(lines: List[str]) -> Optional[List[str]]:
     """The cell's Python, magics blanked so that line numbers stay; None if the cell is of another
     language.
     """
@@ -231,7 +239,7 @@ def without_magics(lines):
     return clean
 
 
-def parses(lines):
+def parses(lines: List[str]) -> bool:
     try:
         parse("\n".join(lines))
         return True

@@ -8,22 +8,23 @@ library's own function runs as before.
 import json
 import os
 import sys
+from typing import Any, Callable, Dict, Optional
 
 from .. import guard, imports, link
 
 MOST_VALUES = 200  # of one message; a library that logs a weight a name is not what is meant
 
 
-def wait():
+def wait() -> None:
     """Hooks each library when it is imported."""
     for name, hook in _hooks.items():
         imports.when_imported(name, hook)
 
 
-def tell(values, step=None):
+def tell(values: Any, step: Any = None) -> None:
     """Sends the numbers among the values. Never raises."""
     try:
-        numbers = {}
+        numbers: Dict[str, float] = {}
         for name, value in dict(values).items():
             number = _number(value)
             if number is not None and len(numbers) < MOST_VALUES:
@@ -34,7 +35,7 @@ def tell(values, step=None):
         guard.fault("metrics", error)
 
 
-def _number(value):
+def _number(value: Any) -> Optional[float]:
     """A number, or a tensor or array of one; None for everything else."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return None
@@ -44,13 +45,13 @@ def _number(value):
         return None
 
 
-def _around(owner, name, after):
+def _around(owner: Any, name: str, after: Callable[..., None]) -> None:
     """Lets `after` see each call of a method, with its arguments, when it has been made."""
     inner = getattr(owner, name, None)
     if inner is None or getattr(inner, "_memroom", False):
         return
 
-    def outer(*args, **kwargs):
+    def outer(*args: Any, **kwargs: Any) -> Any:
         result = inner(*args, **kwargs)
         try:
             after(*args, **kwargs)
@@ -63,16 +64,16 @@ def _around(owner, name, after):
     setattr(owner, name, outer)
 
 
-def _transformers(module):
-    def logged(self, logs, *args, **kwargs):
+def _transformers(module: Any) -> None:
+    def logged(self: Any, logs: Any, *args: Any, **kwargs: Any) -> None:
         if self.is_world_process_zero():
             tell(logs, self.state.global_step)
 
     _around(module.Trainer, "log", logged)
 
 
-def _lightning(module):
-    def updated(self, *args, **kwargs):
+def _lightning(module: Any) -> None:
+    def updated(self: Any, *args: Any, **kwargs: Any) -> None:
         trainer = self.trainer
         if trainer.is_global_zero and not trainer.sanity_checking:
             tell(trainer.callback_metrics, trainer.global_step)
@@ -81,27 +82,27 @@ def _lightning(module):
         _around(module._LoggerConnector, name, updated)
 
 
-def _keras(module):
-    def ended(self, epoch, logs=None, *args, **kwargs):
+def _keras(module: Any) -> None:
+    def ended(self: Any, epoch: int, logs: Any = None, *args: Any, **kwargs: Any) -> None:
         tell(logs or {}, epoch + 1)
 
     _around(module.CallbackList, "on_epoch_end", ended)
 
 
-def _wandb(module):
-    def logged(self, data, step=None, *args, **kwargs):
+def _wandb(module: Any) -> None:
+    def logged(self: Any, data: Any, step: Any = None, *args: Any, **kwargs: Any) -> None:
         tell(data, step)
 
     _around(module.Run, "log", logged)
 
 
-def _wandb_init(module):
+def _wandb_init(module: Any) -> None:
     """A sweep's program reads its settings from wandb.config: in a trial they are the trial's."""
     inner = getattr(module, "init", None)
     if inner is None or getattr(inner, "_memroom", False):
         return
 
-    def init(*args, **kwargs):
+    def init(*args: Any, **kwargs: Any) -> Any:
         run = inner(*args, **kwargs)
         try:
             settings = _nested(json.loads(os.environ.get("MEMROOM_PARAMS") or "{}"))
@@ -115,9 +116,9 @@ def _wandb_init(module):
     module.init = init
 
 
-def _nested(settings):
+def _nested(settings: Dict[str, Any]) -> Dict[str, Any]:
     """optimizer.lr is lr in the table optimizer, as in the sweep."""
-    out = {}
+    out: Dict[str, Any] = {}
     for name, value in settings.items():
         table, words = out, name.split(".")
         for word in words[:-1]:
@@ -126,20 +127,20 @@ def _nested(settings):
     return out
 
 
-def _optuna(module):
-    def reported(self, value, step):
+def _optuna(module: Any) -> None:
+    def reported(self: Any, value: Any, step: Any) -> None:
         tell({"*": value}, step)
 
     _around(module.Trial, "report", reported)
 
 
-def _ray(module):
+def _ray(module: Any) -> None:
     """Ray's report works inside of its own trials only; in ours it has us to talk to."""
     inner = getattr(module, "report", None)
     if inner is None or getattr(inner, "_memroom", False):
         return
 
-    def report(metrics=None, *args, **kwargs):
+    def report(metrics: Any = None, *args: Any, **kwargs: Any) -> Any:
         tell(metrics if isinstance(metrics, dict) else kwargs)
         train = sys.modules.get("ray.train._internal.session")
         if train is not None and getattr(train, "_session", None) is not None:

@@ -10,6 +10,7 @@ holds from those that wait for the collector.
 import gc
 import sys
 import types
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
 from .. import guard, link
 from . import holders, host, steps
@@ -24,15 +25,15 @@ MOST_CLASSES = 3
 _last_ns = 0  # when a parameter was last registered
 _step = -1  # the last step before the model that was last begun
 _due_ns = 0  # before which nothing is counted
-_counts: dict = {}  # class -> live models at the last counts
+_counts: Dict[type, List[int]] = {}  # class -> live models at the last counts
 _pages = 0  # anonymous bytes at the first count
 _built = 0  # models begun
 _counted = 0  # counts made
-_told: dict = {}  # class -> live models when it was told
-_users: set = set()  # ids of Keras models that were seen to train or predict
+_told: Dict[type, int] = {}  # class -> live models when it was told
+_users: Set[int] = set()  # ids of Keras models that were seen to train or predict
 
 
-def registered():
+def registered() -> None:
     """A parameter of a torch module is registered. The first after a pause begins a model, if steps
     were made since the one before: layers that take long to build, in a list of their own until the
     model has them, are no models.
@@ -46,7 +47,7 @@ def registered():
         begins(now)
 
 
-def used(model):
+def used(model: Any) -> None:
     """A Keras model begins to train or to predict."""
     if id(model) not in _users:
         if len(_users) > 10000:
@@ -55,12 +56,12 @@ def used(model):
         begins(guard.now())
 
 
-def built():
+def built() -> int:
     """How many models the program has begun."""
     return _built
 
 
-def begins(now):
+def begins(now: int) -> None:
     """A new model begins."""
     global _built, _counted, _due_ns
     _built += 1
@@ -75,7 +76,7 @@ def begins(now):
     _due_ns = guard.now() + int(spent / (FIRST_SHARE if _counted < FIRST else SHARE))
 
 
-def _count():
+def _count() -> None:
     global _pages
     if _pages == 0:
         _pages = host.memory()[1]
@@ -94,7 +95,7 @@ def _count():
     del live
 
 
-def _suspect(cls, count):
+def _suspect(cls: type, count: int) -> None:
     """Tells of models that have become more, with who holds them."""
     _told[cls] = count
     gc.collect()
@@ -126,7 +127,7 @@ def _suspect(cls, count):
     )
 
 
-def _bases():
+def _bases() -> List[type]:
     """The classes whose instances are models, or keep what belongs to one."""
     torch, keras = sys.modules.get("torch"), sys.modules.get("keras")
     return [
@@ -140,11 +141,11 @@ def _bases():
     ]
 
 
-def _is_torch(cls):
+def _is_torch(cls: type) -> bool:
     return any(base.__module__.startswith("torch.") for base in cls.__mro__)
 
 
-def _live():
+def _live() -> Dict[type, List[Any]]:
     """Class -> its live models that are no part of another one; an optimizer of torch counts where
     the model of its parameters is gone.
     """
@@ -153,10 +154,10 @@ def _live():
     kinds = {kind for kind in set(map(type, things)) if any(base in kind.__mro__ for base in bases)}
     found = [thing for thing in things if type(thing) in kinds]
     del things
-    parts: set = set()
+    parts: Set[int] = set()
     for thing in found:
         parts.update(map(id, _parts(thing)))
-    live: dict = {}
+    live: Dict[type, List[Any]] = {}
     for thing in found:
         if id(thing) not in parts:
             live.setdefault(type(thing), []).append(thing)
@@ -174,7 +175,7 @@ def _live():
     return live
 
 
-def _parts(thing):
+def _parts(thing: Any) -> Iterator[Any]:
     """The models inside a model."""
     attributes = thing.__dict__
     yield from (attributes.get("_modules") or {}).values()
@@ -187,11 +188,11 @@ def _parts(thing):
             yield from layers
 
 
-def _parameters(optimizer):
+def _parameters(optimizer: Any) -> List[Any]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def _size(model):
+def _size(model: Any) -> int:
     """Bytes of a model's weights with their gradients, or of what an optimizer keeps."""
     try:
         if hasattr(model, "param_groups"):
@@ -212,7 +213,7 @@ def _size(model):
         return 0
 
 
-def _keras_size(model):
+def _keras_size(model: Any) -> int:
     total = 0
     optimizer = getattr(model, "optimizer", None)
     for variable in list(model.weights) + list(getattr(optimizer, "variables", None) or ()):
@@ -223,7 +224,7 @@ def _keras_size(model):
     return total
 
 
-def line():
+def line() -> Tuple[str, int]:
     """Where the program builds: its innermost line that is not in a constructor."""
     here = None
     frame: types.FrameType | None = sys._getframe()
