@@ -121,7 +121,7 @@ _PARTS = re.compile(
 
 _COUNTS = re.compile(
     r"accum|critic|(inner|outer)_?steps$|"
-    r"(layer|head|scale|level|stage|block|agent|player|member|expert|actor|net|model|domain)s$|"
+    r"(layer|head|scale|level|stage|block|agent|player|member|expert|actor|domain)s$|"
     r"branches$|modalities$",
     re.I,
 )

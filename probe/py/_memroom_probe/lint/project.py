@@ -137,10 +137,12 @@ def _of_small_networks(project: Project, path: str, tree: ast.AST, named: Set[st
     """Are all networks of these names small, by their layers?"""
     made = _classes_of_variables(tree)
     wanted = {made[n] for n in named if n in made and not _NO_NETWORK.search(made[n])}
-    if not wanted:
+    here = {c.name for c in ast.walk(tree) if isinstance(c, ast.ClassDef)}
+    if not wanted or wanted & here:
+        # A script that holds its network itself is often an excerpt, and stands for a larger one.
         return False
-    classes = {c.name: c for c in ast.walk(tree) if isinstance(c, ast.ClassDef)}
-    for text in project.others(path) if wanted - set(classes) else ():
+    classes: Dict[str, ast.ClassDef] = {}
+    for text in project.others(path):
         if any("class " + name in text for name in wanted - set(classes)):
             try:
                 found = [c for c in ast.walk(source.parse(text)) if isinstance(c, ast.ClassDef)]

@@ -1,46 +1,22 @@
-"""A second copy of a small network costs nothing; of a large one, or of one unknown, it does."""
+"""A second copy of a small network of the project costs nothing. A large one, one whose size is not
+known and one of this file, which may be an excerpt, do.
+"""
 
 import argparse
 
 import torch
 from torch import nn
 
-from elsewhere import Backbone
+from project_networks import Deep, Generator, Wide
 
 args = argparse.Namespace(resume="last.pt")
 device = torch.device("cuda")
 
 
-class Generator(nn.Module):
-    def __init__(self, latent=100, features=64):
+class Own(nn.Module):
+    def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(
-            nn.ConvTranspose2d(latent, features * 8, 4),
-            nn.BatchNorm2d(features * 8),
-            nn.ReLU(),
-            nn.ConvTranspose2d(features * 8, 3, 4),
-        )
-
-
-class Wide(nn.Module):
-    def __init__(self, width=8192):
-        super().__init__()
-        self.first = nn.Linear(width, width)
-        self.second = nn.Linear(width, width)
-
-
-class Deep(nn.Module):
-    def __init__(self, layers):
-        super().__init__()
-        self.body = nn.Sequential(*[nn.Linear(64, 64) for _ in range(layers)])
-
-
-def step(net, optimizer, loader):
-    for x, y in loader:
-        loss = nn.functional.mse_loss(net(x.to(device)), y.to(device))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        self.body = nn.Linear(64, 64)
 
 
 def small(loader):
@@ -69,13 +45,24 @@ def large(loader):
 
 
 def unknown(loader):
-    deep, back = Deep(args.layers).to(device), Backbone().to(device)
+    deep = Deep(args.layers).to(device)
     optimizer = torch.optim.Adam(deep.parameters())
     saved = torch.load(args.resume, map_location=device)  # expect: checkpoint-kept
     deep.load_state_dict(saved["deep"])
-    back.load_state_dict(saved["back"])
     for x, y in loader:
-        loss = nn.functional.mse_loss(deep(back(x.to(device))), y.to(device))
+        loss = nn.functional.mse_loss(deep(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def excerpt(loader):
+    own = Own().to(device)
+    optimizer = torch.optim.Adam(own.parameters())
+    saved = torch.load(args.resume, map_location=device)  # expect: checkpoint-kept
+    own.load_state_dict(saved["net"])
+    for x, y in loader:
+        loss = nn.functional.mse_loss(own(x.to(device)), y.to(device))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
