@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -97,6 +98,74 @@ func TestIntegerTypes(t *testing.T) {
 		dtype, width, text := intType(c.bits, c.signed)
 		if got := fmt.Sprint(dtype, " ", width); got != c.want || text {
 			t.Errorf("%d bits, signed %v: %s, %v", c.bits, c.signed, got, text)
+		}
+	}
+}
+
+// TestQuotesThatAreNotClosed: only a quote at the beginning of a cell opens one, and two inside are
+// one of the text.
+func TestQuotesThatAreNotClosed(t *testing.T) {
+	for row, want := range map[string]bool{"": false, "a,b": false, `"a","b"`: false, `"a`: true,
+		`a,"b`: true, `a"b`: false, `a,b"`: false, `"a""`: true, `"a"""`: false, `"`: true,
+		`""`: false, `"",""`: false, `"","`: true, `"a,b`: true, `"a",b"c`: false, `x""",y`: false,
+		"\"a\nb\"": false, "\"a\nb": true} {
+		if got := unclosed([]byte(row), ','); got != want {
+			t.Errorf("%q: not closed %v", row, got)
+		}
+	}
+}
+
+// TestSomeRowsOfABlock: those that are wanted come out one behind the other, also the last one of a
+// file without a newline; lines that are no rows are not counted.
+func TestSomeRowsOfABlock(t *testing.T) {
+	text := "r0\n\nr1\r\nr2\n\n\nr3"
+	f := open(t, "x.txt", []byte(text))
+	whole := Block{Rows: 4, Length: int64(len(text))}
+	kind := rowKind{end: func(data []byte) int { return bytes.IndexByte(data, '\n') + 1 },
+		blank: blank}
+	for name, c := range map[string]struct {
+		want []int32
+		text string
+	}{
+		"none": {nil, ""}, "first": {[]int32{0}, "r0\n"}, "last": {[]int32{3}, "r3"},
+		"some": {[]int32{1, 3}, "r1\r\nr3"}, "all": {[]int32{0, 1, 2, 3}, "r0\nr1\r\nr2\nr3"},
+	} {
+		data, b, err := readSome(f, whole, kind, c.want)
+		if err != nil || string(data) != c.text || b.Rows != int64(len(c.want)) ||
+			b.Length != int64(len(c.text)) {
+			t.Errorf("%s: %q, %+v, %v", name, data, b, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		rows int64
+		want []int32
+	}{"a row that is not there": {4, []int32{4}}, "fewer rows than counted": {5, []int32{0}},
+		"more rows than counted": {3, []int32{0}}} {
+		b := whole
+		b.Rows = c.rows
+		if _, _, err := readSome(f, b, kind, c.want); err != errSome {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestEscapesAsInJSON: what the standard library makes of a string, pairs of surrogates and halves
+// of them included.
+func TestEscapesAsInJSON(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	pieces := []string{"a", "é", "\\n", "\\t", "\\r", "\\b", "\\f", "\\\\", "\\\"", "\\/",
+		"\\u00e9", "\\ud83d\\ude00", "\\ud83d", "\\ude00", "\\u0041", "\\uFFFF", "\\u20AC"}
+	for range 4000 {
+		text := ""
+		for range random.IntN(6) {
+			text += pieces[random.IntN(len(pieces))]
+		}
+		var want string
+		if err := json.Unmarshal([]byte("\""+text+"\""), &want); err != nil {
+			t.Fatal(text, err)
+		}
+		if got := string(jsonString([]byte("\""+text+"\""), nil)); got != want {
+			t.Fatalf("%s: %q, want %q", text, got, want)
 		}
 	}
 }
