@@ -97,12 +97,12 @@ print("STEPS", result.best_result["score"], result.best_config)
 		t.Errorf("%v\n%s", err, out)
 	}
 	for name, text := range map[string]string{
-		"here is no script":           "import subprocess, sys\nsubprocess.run([sys.executable, '-'], input=b'from memroom import tune\\ntune.run(print, config={})')",
-		"cannot be searched":          "from memroom import tune\ntune.sample_from(print)",
-		"needs a function":            "from memroom import tune\ntune.run(3)",
-		"no trial finished":           "from memroom import tune\nr = tune.run(lambda c: None, config={'x': tune.uniform(0, 1)}, metric='loss', mode='min', verbose=0)\nr.best_config",
-		"is empty: the lower end":     "from memroom import tune\nr = tune.run(print, config={'x': tune.uniform(1, 0)})",
-		"tune.ASHAScheduler is known": "from memroom import tune\nr = tune.run(print, scheduler=3)",
+		"here is no script":       "import subprocess, sys\nsubprocess.run([sys.executable, '-'], input=b'from memroom import tune\\ntune.run(print, config={})')",
+		"cannot be searched":      "from memroom import tune\ntune.sample_from(print)",
+		"needs a function":        "from memroom import tune\ntune.run(3)",
+		"no trial finished":       "from memroom import tune\nr = tune.run(lambda c: None, config={'x': tune.uniform(0, 1)}, metric='loss', mode='min', verbose=0)\nr.best_config",
+		"is empty: the lower end": "from memroom import tune\nr = tune.run(print, config={'x': tune.uniform(1, 0)})",
+		"take tune.ASHAScheduler": "from memroom import tune\nr = tune.run(print, scheduler=3)",
 	} {
 		if out, _ := r.python("wrong.py", text); !strings.Contains(out, name) {
 			t.Errorf("%q is not in\n%s", name, out)

@@ -130,7 +130,10 @@ def watch() -> None:
     watcher.ready.wait(SYNC_S)
     if watcher.process.poll() is not None:
         watcher.close()
-        raise RuntimeError("memroom: the watching process could not be started: %s" % command)
+        raise RuntimeError(
+            "memroom: the watching process could not be started; in a terminal this says why: %s"
+            % command
+        )
     _watcher = watcher
     os.environ["MEMROOM_PROBE"] = watcher.socket
     import _memroom_probe

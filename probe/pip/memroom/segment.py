@@ -43,7 +43,9 @@ class Segment:
         self.view = self.private.toreadonly()
         magic, found, self.root = TRAILER.unpack_from(self.view, size - TRAILER.size)
         if magic != MAGIC or found != token:
-            raise ValueError("this memory is not the shared data that was announced")
+            raise ValueError(
+                "this memory is not the shared data that was announced: share it again"
+            )
         _known[token] = self
 
     def __del__(self) -> None:

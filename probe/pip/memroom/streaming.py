@@ -339,7 +339,8 @@ class Stream:
             if state.get(name, value) != value:
                 raise ValueError(
                     "this state was taken with %s=%r, the stream has %r: rows would come in "
-                    "another order" % (name, state[name], value)
+                    "another order. Give it the same, or start the epoch anew"
+                    % (name, state[name], value)
                 )
         self._epoch, self._start, self._done = int(state["epoch"]), int(state["batch"]), 0
         self._expected = state.get("data")
@@ -424,7 +425,7 @@ def _share(rank: Optional[int], world: Optional[int]) -> Any:
         world = int(os.environ.get("WORLD_SIZE", 1)) if "RANK" in os.environ else 1
     rank, world = int(rank or 0), int(world if world is not None else 1)
     if not 0 <= rank < world:
-        raise ValueError("rank %d is not below world %d" % (rank, world))
+        raise ValueError("rank %d is not below world %d: ranks begin at 0" % (rank, world))
     return rank, world
 
 

@@ -368,7 +368,10 @@ class _Study:
         self.metric = metric or getattr(scheduler, "metric", None)
         self.mode = mode or getattr(scheduler, "mode", None)
         if self.scheduler is not None and not isinstance(self.scheduler, ASHAScheduler):
-            raise NotImplementedError("scheduler %r: tune.ASHAScheduler is known" % scheduler)
+            raise NotImplementedError(
+                "scheduler %r is not known here: take tune.ASHAScheduler, or leave it out"
+                % scheduler
+            )
         self.resources: Dict[str, Any] = {}
         self.stop: Any = None
         self.name: Optional[str] = None
@@ -444,7 +447,9 @@ class _Study:
             command.append("--quiet")
         code = _shown(command + [path])
         if not os.path.exists(out):
-            raise RuntimeError("the study could not be run (exit code %d)" % code)
+            raise RuntimeError(
+                "the study could not be run (exit code %d): the lines above say why" % code
+            )
         if code == 130:
             raise KeyboardInterrupt
         return self._read(folder)
@@ -676,10 +681,13 @@ class ResultGrid:
         if not metric:
             raise ValueError("which metric? get_best_result(metric='loss', mode='min')")
         if mode not in ("min", "max"):
-            raise ValueError("mode must be min or max")
+            raise ValueError("mode must be min or max, not %r" % (mode,))
         known = [r for r in self._results if not r.error and _number(r.metrics.get(metric))]
         if not known:
-            raise RuntimeError("no trial finished with a value of %s" % metric)
+            raise RuntimeError(
+                "no trial finished with a value of %s: does the training function report it under "
+                "this name?" % metric
+            )
         return (min if mode == "min" else max)(known, key=lambda r: r.metrics[metric])
 
     def get_dataframe(self, **ignored: Any) -> Any:

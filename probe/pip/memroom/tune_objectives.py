@@ -228,7 +228,9 @@ def hyperparameter_search(trainer: Any, n_trials: int = 20, **kwargs: Any) -> An
     import optuna
 
     if kwargs.pop("backend", None) not in (None, "optuna"):
-        raise NotImplementedError("hyperparameter_search: Optuna's backend is known here")
+        raise NotImplementedError(
+            "hyperparameter_search works with Optuna alone here: backend='optuna'"
+        )
     ours = {
         name: kwargs.pop(name, None)
         for name in ("host_mem", "gpu_mem", "resources_per_trial", "max_concurrent_trials")

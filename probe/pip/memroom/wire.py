@@ -80,7 +80,10 @@ class Server:
                 said.seek(0)
                 raise FeedError(said.read().decode(errors="replace").strip() or "no server started")
             if time.monotonic() > deadline:
-                raise FeedError("memroom: the feed server did not start in %d s" % START_PATIENCE)
+                raise FeedError(
+                    "memroom: the feed server did not start in %d s: is the machine out of memory? "
+                    "`memroom feed serve` in a terminal says more" % START_PATIENCE
+                )
             time.sleep(0.002)
 
     def start(self) -> Tuple[Any, Any]:
