@@ -325,7 +325,7 @@ var (
 var makesStates = regexp.MustCompile(`^(?:_init_group|init_state|_?initialize_optimizer_states)$`)
 
 // settingName are functions that put a program together.
-var settingName = regexp.MustCompile(`(?i)^(?:__init__|_?(?:setup|init|initialize|prepare|build|create|configure|` +
+var settingName = regexp.MustCompile(`(?i)^(?:__init__|_{0,2}(?:setup|init|initialize|prepare|build|create|configure|` +
 	`wrap|register)(?:_\w+)?|\w+_wrapper)$`)
 
 // pipelines are frames of Python functions that an input pipeline calls.

@@ -484,6 +484,9 @@ var anyLoss = regexp.MustCompile(`^(?:_convert_to_fp32|cross_entropy|log_softmax
 // pairsOf are the methods that train on a chosen and a rejected answer; GRPO and PPO do not.
 var pairsOf = regexp.MustCompile(`(?i)dpo|orpo|concatenated`)
 
+// setsUp reports whether a function puts an optimizer together rather than makes its step.
+func setsUp(name string) bool { return settingName.MatchString(name) && !makesStates.MatchString(name) }
+
 // aTenth reports whether the request is a tenth of the card, more than weights and gradients of one
 // layer are.
 func aTenth(c *trace.Crash) bool {
@@ -507,6 +510,10 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		j, ok := trainingStages[i].judge(c)
 		if !ok || j.detail == "optimizer_step" && deeper.is(c, h, j) { // the pass inside counts
 			continue
+		}
+		if j.detail == "optimizer_step" && setsUp(c.Frames[j.frame].Name) {
+			j.evidence[0] = strings.Replace(j.evidence[0], "in the optimizer's step",
+				"while the optimizer was set up", 1)
 		}
 		if (j.detail == "forward" || j.detail == "backward") && timesCard(c) >= largerThanCard {
 			j.detail = "oversized"

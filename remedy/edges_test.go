@@ -14,12 +14,12 @@ func TestLargerLimits(t *testing.T) {
 		unit  string
 		want  string
 	}{
-		{0, "g", "16g"}, {-1, "Gi", "16Gi"}, {1, "g", "1m"}, {2, "g", "1m"}, {event.MiB, "GiB", "2MiB"},
+		{0, "g", "MORE"}, {-1, "Gi", "MORE"}, {1, "g", "1m"}, {2, "g", "1m"}, {event.MiB, "GiB", "2MiB"},
 		{100 * event.MiB, "Gi", "150Mi"}, {100*event.MiB + 1, "Gi", "151Mi"}, {event.GiB, "G", "1536M"},
 		{4 * event.GiB / 3, "g", "2048m"}, {4*event.GiB/3 + 2, "g", "3g"}, {2 * event.GiB, "GiB", "3GiB"},
 		{2*event.GiB + 1, "GiB", "4GiB"}, {10 * event.GiB, "g", "15g"},
 	} {
-		if got := larger(c.limit, c.unit, 16); got != c.want {
+		if got := larger(c.limit, c.unit); got != c.want {
 			t.Errorf("%d bytes in %s: %s, want %s", c.limit, c.unit, got, c.want)
 		}
 	}

@@ -96,31 +96,31 @@ func howRaise(job Job, _ Setup) How {
 		return How{Code: "torch." + job.device() + ".set_per_process_memory_fraction(1.0)   # or drop the call " +
 			"that set the cap"}
 	case job.HostLimit:
-		return How{Args: job.Run.Again("--host-mem", larger(job.Limit, "GiB", 16)) +
+		return How{Args: job.Run.Again("--host-mem", larger(job.Limit, "GiB")) +
 			"   # half as much again"}
 	case job.Slurm:
-		return How{Args: "#SBATCH --mem=" + larger(job.Limit, "G", 64) + "        # `sacct -j JOBID " +
+		return How{Args: "#SBATCH --mem=" + larger(job.Limit, "G") + "        # `sacct -j JOBID " +
 			"--format=JobID,ReqMem,MaxRSS` shows what it used"}
 	case job.Kube && job.Where == event.WhereCgroup:
-		size := larger(job.Limit, "Gi", 16)
+		size := larger(job.Limit, "Gi")
 		return How{Args: "resources: {requests: {memory: " + size + "}, limits: {memory: " + size +
 			"}}"}
 	case job.Kube:
-		return How{Args: "resources: {requests: {memory: 16Gi}}   # what it really uses, so that the " +
+		return How{Args: "resources: {requests: {memory: WHAT_IT_USES}}   # so that the " +
 			"node is chosen by it"}
 	case job.Where == event.WhereMPS:
 		return How{Env: "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0   # may make the whole machine swap"}
 	case job.Dask:
-		return How{Code: "LocalCluster(n_workers=2, memory_limit='" + larger(job.Limit, "GiB", 8) +
+		return How{Code: "LocalCluster(n_workers=2, memory_limit='" + larger(job.Limit, "GiB") +
 			"')   # fewer workers with more each; or smaller partitions"}
 	case job.Yarn:
 		return How{Args: "spark.executor.memoryOverhead, or the memory of the container   # for virtual memory: " +
 			"yarn.nodemanager.vmem-check-enabled=false"}
 	case job.Where == event.WhereCgroup && (job.Docker || job.Facts == nil):
-		size := larger(job.Limit, "g", 16)
+		size := larger(job.Limit, "g")
 		return How{Args: "docker run --memory=" + size + " --memory-swap=" + size + " ..."}
 	case job.Where == event.WhereCgroup:
-		return How{Args: larger(job.Limit, "G", 16) + " or more where the limit is set: the container's memory, " +
+		return How{Args: larger(job.Limit, "G") + " where the limit is set: the container's memory, " +
 			"the scheduler's request, or MemoryMax of a service"}
 	}
 	if job.Facts[Pinned] {
@@ -135,11 +135,11 @@ func howRaise(job Job, _ Setup) How {
 }
 
 // larger writes half as much again as a limit that was too small, in whole gigabytes or, for small
-// ones, megabytes.
-func larger(limit event.Bytes, unit string, unknown int) string {
+// ones, megabytes. Without the limit it names no number: it might be less than there is now.
+func larger(limit event.Bytes, unit string) string {
 	switch more := limit + limit/2; {
 	case limit <= 0:
-		return fmt.Sprintf("%d%s", unknown, unit)
+		return "MORE"
 	case more < 2*event.GiB:
 		mega := map[string]string{"G": "M", "Gi": "Mi", "GiB": "MiB", "g": "m"}[unit]
 		return fmt.Sprintf("%d%s", (more+event.MiB-1)/event.MiB, mega)

@@ -67,7 +67,7 @@ func optimizerOffload() *Remedy {
 		},
 		slowdown: constant(1.4),
 		args: map[Trainer]string{
-			DeepSpeed:    `"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": true}}`,
+			DeepSpeed:    `"zero_optimization": {"offload_optimizer": {"device": "cpu", "pin_memory": true}}   # beside its stage`,
 			Transformers: `--deepspeed ds.json   # ds.json: {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}`,
 			Accelerate:   "accelerate launch --use_deepspeed --zero_stage 2 --offload_optimizer_device cpu",
 			Lightning:    "--trainer.strategy=deepspeed_stage_2_offload",

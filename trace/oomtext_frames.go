@@ -15,7 +15,7 @@ var (
 	cutFrame     = later(`^\s*line (\d+), in ([\w<>.]{1,200})\s*$`) // the file was cut off
 	cellFrame    = later(`^\s*(Cell In\s?\[\d+\]|Input In \[\d+\]), (?:line (\d+)|in )`)
 	arrowLine    = later(`^\s*-+> ?(\d+) `)
-	richFrame    = later(`[│|]\s+(/[^:│]{1,300}):(\d+) in (\S+)`)
+	richFrame    = later(`[│|]\s+((?:[A-Za-z]:)?[/\\][^:│]{1,300}):(\d+) in (\S+)`)
 	tracebackTop = later(`Traceback \(most recent call last\)`)
 )
 

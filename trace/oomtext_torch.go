@@ -393,6 +393,9 @@ func readTorchWorker(p *passage) *Crash {
 		}
 		c.Where, c.Sure, c.What = event.WhereHost, 0.5,
 			"a DataLoader worker died without saying why; memory is the usual reason"
+	case "terminated":
+		c.Class, c.Sure, c.Where, c.What = Other, 0.7, event.WhereUnknown,
+			"a DataLoader worker was asked to end (SIGTERM), as when the job is stopped or a rank fails first"
 	default:
 		c.Class, c.Sure, c.Where, c.What = Other, 0.8, event.WhereUnknown,
 			"a DataLoader worker crashed ("+strings.ToLower(m[1])+")"
