@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -26,9 +27,11 @@ type stage struct {
 	known    []string // attempts that Rejoin finds
 	broken   error    // what Start and Rejoin say
 	events   chan trial.Happening
+	asked    int // for the capacity
 }
 
 func (s *stage) Capacity() (trial.Capacity, error) {
+	s.asked++
 	return trial.Capacity{CPUs: 8, Host: 8 * event.GiB, HostFree: 8 * event.GiB}, nil
 }
 
@@ -471,5 +474,63 @@ func TestWhoWorks(t *testing.T) {
 	}
 	if names, err := Names(filepath.Join(root, "none")); err != nil || len(names) != 0 {
 		t.Errorf("%v, %v", names, err)
+	}
+}
+
+// TestALargeStudyIsNotMadeAtOnce: some hundred trials wait at a time, however many are wanted.
+func TestALargeStudyIsNotMadeAtOnce(t *testing.T) {
+	p := opened(t, newStudy(t, func(s *Spec) { s.Method, s.Samples = trial.Random, 5000 }))
+	p.more(t)
+	if n := p.Study.WaitingCount(); n < 200 || n > 256 || p.Wanted() != 5000 {
+		t.Errorf("%d wait of %d", n, p.Wanted())
+	}
+}
+
+// TestTheMachineIsAskedNowAndThen: not again within half a tick, and again after it.
+func TestTheMachineIsAskedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := opened(t, newStudy(t, nil))
+		for _, c := range []struct {
+			wait time.Duration
+			want int
+		}{{0, 1}, {0, 1}, {29 * time.Millisecond, 1}, {2 * time.Millisecond, 2}} {
+			time.Sleep(c.wait)
+			if err := p.measure(); err != nil || p.on.asked != c.want {
+				t.Fatalf("asked %d times, want %d; %v", p.on.asked, c.want, err)
+			}
+		}
+	})
+}
+
+// TestInterruptedStudiesAreLeftInOrder: the screen is drawn while they run; what runs is ended and
+// waits for the next time.
+func TestInterruptedStudiesAreLeftInOrder(t *testing.T) {
+	dir := newStudy(t, nil)
+	synctest.Test(t, func(t *testing.T) {
+		p := opened(t, dir)
+		drawn := 0
+		p.Refresh = func() { drawn++ }
+		ctx, interrupt := context.WithCancel(context.Background())
+		result := make(chan error)
+		go func() { result <- p.Run(ctx) }()
+		time.Sleep(time.Second)
+		interrupt()
+		time.Sleep(time.Second)
+		for _, run := range []string{"run-0-1", "run-1-1", "run-2-1", "run-3-1"} {
+			if !slices.Contains(p.on.stopped, run) {
+				t.Errorf("%s was not ended: %v", run, p.on.stopped)
+			}
+			p.on.events <- end(run, trial.Outcome{ExitCode: 143, Signal: "SIGTERM"})
+		}
+		if err := <-result; !errors.Is(err, ErrInterrupted) {
+			t.Error(err)
+		}
+		if n := p.Study.Count(); n[trial.Waiting] != 4 || drawn < 10 || drawn > 20 {
+			t.Errorf("%v, drawn %d times in a second", n, drawn)
+		}
+	})
+	again, err := View(dir)
+	if err != nil || again.Study.WaitingCount() != 4 {
+		t.Errorf("%v, %v", again.Study.Count(), err)
 	}
 }
