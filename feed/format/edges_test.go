@@ -5,9 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
+	"memroom/feed/convert"
+	"memroom/feed/source"
 	"memroom/feed/table"
 )
 
@@ -166,6 +171,103 @@ func TestEscapesAsInJSON(t *testing.T) {
 		}
 		if got := string(jsonString([]byte("\""+text+"\""), nil)); got != want {
 			t.Fatalf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestRoundsOnce: where it is said that one rounding is as good as two, it is; zero is, and what is
+// too small for a float32 of full precision is not.
+func TestRoundsOnce(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	once := 0
+	for range 20000 {
+		text := fmt.Sprintf("%d.%de%d", random.IntN(100), random.IntN(1e9), random.IntN(80)-45)
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || !roundsOnce(v) {
+			continue
+		}
+		once++
+		want, _ := strconv.ParseFloat(text, 32)
+		if got := float32(v); got != float32(want) {
+			t.Fatalf("%s: %v, want %v", text, got, float32(want))
+		}
+	}
+	if once < 10000 {
+		t.Errorf("only %d of 20000", once)
+	}
+	for v, want := range map[float64]bool{0: true, 1: true, -0.5: true, 0x1p-126: true,
+		0x1p-127: false, -1e-40: false, 1 + 0x1p-24: false, 1 + 0x1p-24 + 0x1p-52: true} {
+		if got := roundsOnce(v); got != want {
+			t.Errorf("%v: %v", v, got)
+		}
+	}
+}
+
+// TestRowGroupsInParts: a row group of more than a block is read in parts of about the same length,
+// which cover it without a gap; a small one is one block.
+func TestRowGroupsInParts(t *testing.T) {
+	const rows = 1 << 20
+	column := []table.Column{table.FixedOf("x", "<f8", 8, "")}
+	for _, n := range []int{1, 1000, rows, rows + 1, rows + rows/4} {
+		path := filepath.Join(t.TempDir(), "x.parquet")
+		out, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := convert.New(path, out, column, int64(n))
+		if err == nil {
+			err = w.Write(convert.Batch{Columns: column, Rows: n, Data: make([]byte, 8*n),
+				Spans: []table.Span{{Offset: 0, Size: int64(8 * n)}}})
+		}
+		if err == nil {
+			err = w.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Close()
+		f, err := source.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ix, err := Scan(f, Options{})
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, least, most := int64(0), int64(n), int64(0)
+		for _, b := range ix.Blocks {
+			if b.First != next || b.Rows < 1 || b.Bytes != 8*b.Rows {
+				t.Fatalf("%d rows: %+v, want one from %d on", n, b, next)
+			}
+			next, least, most = next+b.Rows, min(least, b.Rows), max(most, b.Rows)
+		}
+		parts := int64(len(ix.Blocks))
+		if next != int64(n) || most*8 > groupBlock || most-least > parts ||
+			(parts > 1) != (n*8 > groupBlock) {
+			t.Errorf("%d rows: %d parts of %d to %d rows, up to %d", n, parts, least, most, next)
+		}
+	}
+}
+
+// TestBadRowsAndDelimiters: a bad row is left out where that is wished, and named where it is not;
+// a delimiter is one character.
+func TestBadRowsAndDelimiters(t *testing.T) {
+	for name, text := range map[string]string{
+		"x.jsonl": "{\"a\": 1}\n{\"a\": \n{\"a\": 3}\n", "x.csv": "a,b\n1,2\n3\n5,6\n"} {
+		if _, _, err := readAll(open(t, name, []byte(text)), Options{}); err == nil ||
+			!strings.Contains(err.Error(), "row 1") {
+			t.Errorf("%s: %v", name, err)
+		}
+		_, rows, err := readAll(open(t, name, []byte(text)), Options{Skip: true})
+		if err != nil || len(rows) != 2 {
+			t.Errorf("%s: %d rows, %v", name, len(rows), err)
+		}
+	}
+	for _, delimiter := range []string{"ab", ", "} {
+		if _, err := Scan(open(t, "x.csv", []byte("a,b\n1,2\n")),
+			Options{Delimiter: delimiter}); err == nil || !strings.Contains(err.Error(), delimiter) {
+			t.Errorf("delimiter %q: %v", delimiter, err)
 		}
 	}
 }
