@@ -45,7 +45,8 @@ func (j judged) also(format string, args ...any) judged {
 func judge(c *trace.Crash, h *trace.Hints) judged {
 	steps := []func(*trace.Crash, *trace.Hints) (judged, bool){
 		byMistake, bySystem, byWall, byRay, byFullBefore, byNeighbour, byPickle, byStage, byFragments,
-		byElsewhere, byOverflow, byLauncher, byPool, byData, byGrowth, byImages, byEvalBar, byServer, byResumed,
+		byElsewhere, byOverflow, byLauncher, byPool, byData, byGrowth, byImages, byEvalBar, byServer,
+		byResumed,
 		byTraceback, byNode, byPhase, byWords, bySteps, bySize, bySetting,
 	}
 	var doubts []string
@@ -112,8 +113,8 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			saying("the buffers of collective operations (NCCL) do not fit into it"), true
 	case c.Where == event.WhereShm && piecesMade(c.Text) >= manyPieces:
 		return because(CauseSetting, "map_count", 0.75,
-			"the name of the piece counts %s that this process has shared: a process may have 65,530 mappings "+
-				"by default (vm.max_map_count)", thousands(int64(piecesMade(c.Text)))), true
+			"the name of the piece counts %s that this process has shared: a process may have "+
+				"65,530 mappings by default (vm.max_map_count)", thousands(int64(piecesMade(c.Text)))), true
 	case c.Where == event.WhereShm && notMapped.MatchString(c.Text):
 		return because(CauseShm, "shm_map", 0.6,
 			"shared memory could not be mapped (ENOMEM): host memory or a limit on it (ulimit -v, "+
@@ -298,8 +299,8 @@ func byOverflow(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return judged{}, false
 	}
 	return because(CauseUnknown, "overflow", 0,
-		"%s are allocated on a card of %s: as on Windows, where the driver keeps in main memory what does not "+
-			"fit, until that is full too; what fills it is not shown", *c.Over, *c.Capacity), true
+		"%s are allocated on a card of %s: as on Windows, where the driver keeps in main memory "+
+			"what does not fit, until that is full too; what fills it is not shown", *c.Over, *c.Capacity), true
 }
 
 // ranksOnOneCard: a rank other than the first, beside several small processes on one card. Each

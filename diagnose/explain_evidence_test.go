@@ -159,8 +159,10 @@ var against = map[string]func(*trace.Crash, *trace.Hints){
 	"whole epochs": func(c *trace.Crash, _ *trace.Hints) {
 		c.Signs[trace.SignEpochs], c.Steps, c.Requested = "epoch 7", 500, size(event.MiB)
 	},
-	"a rise":       func(c *trace.Crash, _ *trace.Hints) { c.Signs[trace.SignGrowth] = "1GiB to 3GiB" },
-	"one sample":   func(c *trace.Crash, h *trace.Hints) { h.Batch, h.Seq, c.Requested = 1, 0, size(event.MiB) },
+	"a rise": func(c *trace.Crash, _ *trace.Hints) { c.Signs[trace.SignGrowth] = "1GiB to 3GiB" },
+	"one sample": func(c *trace.Crash, h *trace.Hints) {
+		h.Batch, h.Seq, c.Requested = 1, 0, size(event.MiB)
+	},
 	"many steps":   func(c *trace.Crash, _ *trace.Hints) { c.Steps = 5000 },
 	"little asked": func(c *trace.Crash, _ *trace.Hints) { c.Requested = size(event.MiB) },
 	"JAX asks for little": func(c *trace.Crash, _ *trace.Hints) {

@@ -36,8 +36,9 @@ var works = map[string]remedy.Work{
 	"checkpoint_save": remedy.Saving, "full_state_dict": remedy.Saving, "joining": remedy.Saving,
 
 	"workers": remedy.Preparing, "pool_workers": remedy.Preparing, "spawn_copy": remedy.Preparing,
-	"map_count": remedy.Preparing, "fork": remedy.Preparing, "map_writer": remedy.Preparing, "shuffle_buffer": remedy.Preparing,
-	"ranks_data": remedy.Preparing, "data_on_card": remedy.Preparing, "shm_map": remedy.Preparing,
+	"map_count": remedy.Preparing, "fork": remedy.Preparing, "map_writer": remedy.Preparing,
+	"shuffle_buffer": remedy.Preparing,
+	"ranks_data":     remedy.Preparing, "data_on_card": remedy.Preparing, "shm_map": remedy.Preparing,
 	"object_store": remedy.Preparing, "ray_data": remedy.Preparing,
 	"tree_data": remedy.Tables, "table_share": remedy.Tables,
 }

@@ -13,14 +13,16 @@ import (
 // Stages of filling host memory.
 var hostStages = []stage{
 	{names: []string{"spawn_main"},
-		files: []string{"multiprocessing/spawn.py", "popen_spawn_win32", "popen_spawn_posix"}, cause: CauseHostData,
+		files:  []string{"multiprocessing/spawn.py", "popen_spawn_win32", "popen_spawn_posix"},
+		cause:  CauseHostData,
 		detail: "spawn_copy", sure: 0.75,
 		says: "a worker is spawned: the whole data set is pickled, and every worker gets its own copy"},
 	{files: []string{"popen_fork.py", "popen_forkserver.py"}, code: []string{"os.fork("},
 		cause: CauseHostData, detail: "fork", sure: 0.75,
 		says: "a process could not be forked: the kernel must promise all of the parent's memory again " +
 			"for each child"},
-	{files: []string{"arrow_writer.py", "arrow_dataset.py", "datasets/builder.py"}, cause: CauseHostData, detail: "map_writer", sure: 0.7,
+	{files: []string{"arrow_writer.py", "arrow_dataset.py", "datasets/builder.py"},
+		cause: CauseHostData, detail: "map_writer", sure: 0.7,
 		says: "in map of datasets: each process holds writer_batch_size results, and what the function " +
 			"captures"},
 	{like: regexp.MustCompile(`(?i)^_?(?:load|fill|build|make)_(?:\w+_)?cache|^_?cache_(?:images|data|dataset|all|` +
@@ -79,8 +81,9 @@ func byRanks(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			first(c.Signs[trace.SignOffload], h.Signs[trace.SignOffload])), true
 	case has(c, trace.SignStates) && c.Steps == 0:
 		return because(CauseModel, "offload_host", 0.65,
-			"the last thing that DeepSpeed announced is the making of the optimizer's states, and host memory "+
-				"ran out: the states were being made there, 8 bytes a parameter and 4 for its fp32 copy"), true
+			"the last thing that DeepSpeed announced is the making of the optimizer's states, and "+
+				"host memory ran out: the states were being made there, 8 bytes a parameter and 4 "+
+				"for its fp32 copy"), true
 	case has(c, trace.SignDataLoad) && c.Steps == 0:
 		return because(CauseHostData, "ranks_data", 0.65,
 			"several ranks read their own copy of the data (%s): each of them holds all of it in host memory",

@@ -87,8 +87,8 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	if made := manyLayers.FindString(c.Node); made != "" {
 		return because(CauseLeak, "models_in_loop", 0.65,
-			"the layer's name (%s) counts more layers than one model has: models were built one after the other "+
-				"in this process, and earlier ones may still be there", made).
+			"the layer's name (%s) counts more layers than one model has: models were built one "+
+				"after the other in this process, and earlier ones may still be there", made).
 			saying("earlier models of the same process may still be in memory"), true
 	}
 	switch {
@@ -258,8 +258,9 @@ func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	case c.Kind == "jax_exhausted" && bufferParts.MatchString(c.Text):
 		m := bufferParts.FindStringSubmatch(c.Text)
 		return because(CauseBatch, "", 0.6,
-			"by XLA's own sum the compiled program takes %s: %s parameters, %s results, and %s that it computes on "+
-				"the way; all but the parameters grow with the batch or the input", m[4], m[1], m[2], m[3]).
+			"by XLA's own sum the compiled program takes %s: %s parameters, %s results, and %s that "+
+				"it computes on the way; all but the parameters grow with the batch or the input",
+			m[4], m[1], m[2], m[3]).
 			saying("the compiled program takes %s in all", m[4]), true
 	case c.Kind == "jax_exhausted" && c.Requested != nil && c.Capacity != nil &&
 		programParts.MatchString(c.Text):
@@ -288,8 +289,9 @@ func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			*c.Requested), true
 	case c.Where == event.WhereMPS && large(c) && oversizedBuffer.MatchString(c.Text):
 		return because(CauseBatch, "", 0.6,
-			"Metal grants no single buffer of %s: what is computed for one batch at once, which grows with its "+
-				"size", *c.Requested).saying("one buffer of that size is more than Metal grants at once"), true
+			"Metal grants no single buffer of %s: what is computed for one batch at once, which "+
+				"grows with its size", *c.Requested).
+			saying("one buffer of that size is more than Metal grants at once"), true
 	case onCard(c) && large(c) && c.Framework != "other":
 		return because(CauseBatch, "", 0.55,
 			"%s were asked for at once: most often what one batch needs, which grows with its size",
@@ -448,8 +450,8 @@ func withFigures(j judged, c *trace.Crash) judged {
 	}
 	if onCard(c) && c.Free != nil && c.Requested != nil && *c.Free > *c.Requested &&
 		j.cause != CauseSetting && j.cause != CauseFragmentation {
-		j = j.also("%s were free when the message was written, more than was asked for: something had been given "+
-			"back by then, or the driver keeps that much for itself", *c.Free)
+		j = j.also("%s were free when the message was written, more than was asked for: something "+
+			"had been given back by then, or the driver keeps that much for itself", *c.Free)
 	}
 	if c.Over != nil && j.detail != "overflow" {
 		return j.also("the message's figures contradict each other: more is said to be allocated than the card " +

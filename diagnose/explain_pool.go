@@ -127,8 +127,9 @@ func byFullBefore(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	return judged{}, false
 }
 
-// withStage adds to a card that others hold, or that is nearly full beside its idle pieces, what the program itself was doing, because both count:
-// with the neighbour gone, a large request may still not fit.
+// withStage adds what the program itself was doing to a card that others hold, or that is nearly
+// full beside its idle pieces, because both count: with the neighbour gone, a large request may
+// still not fit.
 func withStage(j judged, c *trace.Crash, h *trace.Hints) judged {
 	short := j.cause == CauseFragmentation && j.confidence < sureOfPieces
 	if j.cause != CauseNeighbour && !short || j.detail != "" || len(c.Frames) == 0 {
