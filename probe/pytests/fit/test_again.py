@@ -2,8 +2,10 @@
 back from host memory.
 """
 
+import gc
 import re
 import unittest
+import weakref
 from unittest import mock
 
 import torch
@@ -258,6 +260,34 @@ class Sizes(unittest.TestCase):
         two, one = governor._size((torch.zeros(4), torch.zeros(9)), {}), (9, 4)
         self.assertEqual(governor._growth(one, two), 1.0)
         self.assertEqual(governor._largest(one, two), one)
+
+
+class OneAfterTheOther(unittest.TestCase):
+    """A script that compares models lets each one go before it makes the next."""
+
+    def train(self):
+        hidden = [nn.Sequential(nn.Linear(32, 128), nn.GELU(), nn.Linear(128, 32)) for _ in "abcde"]
+        model = nn.Sequential(*hidden)
+        optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+        for _ in range(4):
+            loss = model(torch.randn(256, 32)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return [weakref.ref(m) for m in (model, *hidden, hidden[0][0])]
+
+    def test_a_model_is_gone_when_the_script_lets_it_go(self):
+        plenty = Card()
+        with inserted(plenty):
+            self.train()
+        card = Card(int(0.6 * plenty.most))
+        for asked in (ASKED, [*ASKED[1:2], ("optimizer_offload", {"measured": True})]):
+            with inserted(card), remedies(*asked) as told:
+                for _ in range(3):
+                    parts = self.train()
+                    gc.collect()
+                    self.assertEqual([p() for p in parts if p() is not None], [], told.text())
+            self.assertIn("applied", told.text())
 
 
 class SmallCalls(unittest.TestCase):

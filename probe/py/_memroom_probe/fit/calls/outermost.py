@@ -8,6 +8,7 @@ once per step.
 """
 
 import threading
+import weakref
 
 import torch
 
@@ -16,8 +17,9 @@ from ... import compiled
 _original = None
 _handlers: list = []
 _elsewhere: list = []  # what takes away what handlers have put elsewhere
-# id of a block -> (block, handler): calls inside an outermost call that somebody wants to see. The
-# dict is replaced, never changed: a second run goes by the one that its first run went by.
+# id of a block -> (a weak reference to it, handler): calls inside an outermost call that somebody
+# wants to see. The dict is replaced, never changed: a second run goes by the one that its first run
+# went by.
 _inner: dict = {}
 _local = threading.local()
 
@@ -64,7 +66,8 @@ def handle_inner(blocks, handler):
     wherever they are.
     """
     global _inner
-    _inner = {**_inner, **{id(block): (block, handler) for block in blocks}}
+    there = {key: entry for key, entry in _inner.items() if entry[0]() is not None}
+    _inner = {**there, **{id(block): (weakref.ref(block), handler) for block in blocks}}
     _begin()
 
 
@@ -116,7 +119,7 @@ def _wrap(original):
             return original(self, *args, **kwargs)
         if getattr(_local, "inside", False):
             handled = inner().get(id(self))
-            if handled is not None:
+            if handled is not None and handled[0]() is self:
                 return _block(self, handled[1], original, args, kwargs)
             return original(self, *args, **kwargs)
         if _in_backward():

@@ -329,10 +329,23 @@ class Governor:
         if case is None:
             case = self._look_safely(module, call, args, kwargs)
             case.size = size
+        self._forget_gone()
         self._cases[module] = case
         self.checkpointing.use(module, case.choice.checkpoint)
         self._step.observe(room.of(next(module.parameters()).device, self.limit))
         return case
+
+    def _forget_gone(self):
+        """What is known of models that are gone: a script may train one after the other."""
+
+        def there(cases):
+            return all(case.module() is not None for case in cases)
+
+        self._rooms = {key: known for key, known in self._rooms.items() if there(key)}
+        self._seen = {key for key in self._seen if there(key)}
+        self._forecasts = {
+            key: known for key, known in self._forecasts.items() if there(c for c, _ in key)
+        }
 
     def _begin_frozen(self, module):
         """A network that is not trained, but whose input is: a picture that is drawn, a prompt that

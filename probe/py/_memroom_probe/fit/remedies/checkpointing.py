@@ -10,6 +10,7 @@ moves on (running statistics, counters) is moved once, not twice.
 import contextlib
 import dataclasses
 import functools
+import weakref
 from typing import Optional
 
 import torch
@@ -23,16 +24,26 @@ from ..memory.room import heap
 
 @dataclasses.dataclass(eq=False)
 class Part:
-    """Something that can be checkpointed on its own: a module, or some children of a Sequential."""
+    """Something that can be checkpointed on its own: a module, or some children of a Sequential. It
+    does not keep the module alive: a script may train one model after the other.
+    """
 
     name: str
-    module: torch.nn.Module
+    of: dataclasses.InitVar[torch.nn.Module]
     saved: float = 0  # bytes that its calls keep for backward
     given: float = 0  # bytes that go into it
     begin: Optional[int] = None  # of a Sequential's children, the first
     end: Optional[int] = None  # and the one behind the last
     order: int = 0  # of its first call
     largest: float = 0  # bytes of the largest tensor that they keep
+
+    def __post_init__(self, of: torch.nn.Module) -> None:
+        self._module = weakref.ref(of)
+
+    @property
+    def module(self) -> Optional[torch.nn.Module]:
+        """None once it is gone."""
+        return self._module()
 
     @property
     def gain(self) -> float:
@@ -47,6 +58,8 @@ class Checkpointing:
         outermost.leave_inner(list(module.modules()))
         runs: dict = {}
         for part in parts:
+            if part.module is None:
+                continue
             if outermost.sharded(part.module):
                 _below_hooks(part.module)
             elif part.begin is None:
