@@ -7,7 +7,9 @@ costs less than a millisecond, and a few evaluations are looked at, no more.
 """
 
 import sys
+import types
 import weakref
+from typing import Any, Dict, List, Optional, Tuple
 
 from .. import compiled, guard, link
 from . import holders, steps
@@ -19,21 +21,25 @@ MAX_FRAMES = 16
 MOST_THINGS = 10000  # in a container that is looked into
 MAX_NAMES = 64  # variables of a frame, and attributes of a variable
 
-_torch = None
+# a variable -> bytes, tensors, whether the newest has a graph, reference to it
+Seen = Dict[str, Tuple[int, int, bool, "weakref.ref[Any]"]]
+
+_torch: Any = None
 _batches = 0
 _evaluations = 0
-_before = None  # what the first look saw
-_model = None  # weak reference to the module that was switched to evaluation
-_codes: dict = {}  # file and first line of a function -> its code, of the last look
-_calls = None  # handle of torch's hook on all calls of modules, while it is needed
+_before: Optional[Seen] = None  # what the first look saw
+_model: Optional["weakref.ref[Any]"] = None  # the module that was switched to evaluation
+# file and first line of a function -> its code, of the last look
+_codes: Dict[str, types.CodeType] = {}
+_calls: Any = None  # handle of torch's hook on all calls of modules, while it is needed
 
 
-def install(torch):
+def install(torch: Any) -> None:
     global _torch
     _torch = torch
 
 
-def begins(module):
+def begins(module: Any) -> None:
     """An evaluation of a module begins."""
     global _batches, _evaluations, _before, _model, _calls
     _batches, _before = 0, None
@@ -46,7 +52,7 @@ def begins(module):
         _calls = _torch.nn.modules.module.register_module_forward_pre_hook(_called)
 
 
-def _compiles():
+def _compiles() -> bool:
     """Says whether anything was compiled: a hook on calls would have it compiled anew."""
     if not compiled.in_use:
         return False
@@ -54,7 +60,7 @@ def _compiles():
     return counters is None or bool(counters.get("frames"))
 
 
-def ends():
+def ends() -> None:
     """No calls of modules are looked at any more."""
     global _model, _calls
     if _calls is not None:
@@ -62,14 +68,14 @@ def ends():
     _model = _calls = None
 
 
-def _called(module, args):
+def _called(module: Any, args: Any) -> None:
     if _model is not None and module is _model():
         _batch()
         if _batches >= SECOND or steps.phase != "eval":
             ends()
 
 
-def batch():
+def batch() -> None:
     """The data loader is asked for a batch, within an evaluation."""
     if _calls is not None:
         _forget_calls()
@@ -77,7 +83,7 @@ def batch():
 
 
 @guard.hook("evaluation by a loader")
-def _forget_calls():
+def _forget_calls() -> None:
     """The loader tells of batches: calls of the model are not counted too."""
     global _batches, _before
     _batches, _before = 0, None
@@ -85,7 +91,7 @@ def _forget_calls():
 
 
 @guard.hook("evaluation", heavy=True)
-def _batch():
+def _batch() -> None:
     global _batches, _before
     _batches += 1
     if _evaluations > MOST or _batches not in (FIRST, SECOND):
@@ -98,7 +104,7 @@ def _batch():
         _before = None
 
 
-def _tell(before, after):
+def _tell(before: Seen, after: Seen) -> None:
     """Sends what changed between two looks."""
     between = SECOND - FIRST
     grown = [
@@ -125,7 +131,7 @@ def _tell(before, after):
     )
 
 
-def _told(path):
+def _told(path: str) -> str:
     """A variable with the line where it grows."""
     name, _, place = path.rpartition(" in ")
     file, _, first = place.rpartition(":")
@@ -135,11 +141,12 @@ def _told(path):
     return "%s in %s:%d" % (name, file, holders.line_of(lines))
 
 
-def _look():
+def _look() -> Seen:
     """Path of a variable -> (bytes, tensors, whether the newest has a graph, reference to it), of
     all variables that hold tensors.
     """
-    found, depth = {}, 0
+    found: Seen = {}
+    depth = 0
     _codes.clear()
     frame = sys._getframe().f_back  # the caller: this function holds nothing of the program
     while frame is not None and depth < MAX_FRAMES:
@@ -159,7 +166,7 @@ def _look():
     return found
 
 
-def _of_class(value):
+def _of_class(value: Any) -> Optional[Tuple[str, str]]:
     """(class, file:line) of an object of the program's own class that a library has a variable
     for: the program knows it by its class.
     """
@@ -167,7 +174,7 @@ def _of_class(value):
     return (type(value).__name__, file + ":0") if holders.is_users(file) else None
 
 
-def _note(found, name, where, value):
+def _note(found: Seen, name: str, where: str, value: Any) -> None:
     tensors = _tensors(value)
     if tensors:
         size = sum(map(_size, tensors))
@@ -180,17 +187,17 @@ def _note(found, name, where, value):
         )
 
 
-def _size(thing):
+def _size(thing: Any) -> int:
     return thing.numel() * thing.element_size() if hasattr(thing, "numel") else thing.nbytes
 
 
-def _is_data(thing):
+def _is_data(thing: Any) -> bool:
     """A tensor, or an array that it was turned into."""
     numpy = sys.modules.get("numpy")
     return type(thing) is _torch.Tensor or numpy is not None and type(thing) is numpy.ndarray
 
 
-def _tensors(value):
+def _tensors(value: Any) -> List[Any]:
     """The tensors and arrays in a variable: itself, or in a list, one level of tuples, lists and
     dictionaries deep.
     """

@@ -7,22 +7,23 @@ applied in it. An exhausted allocator is recognised when its exception ends the 
 """
 
 import functools
+from typing import Any, Callable, List, Optional, Set, Tuple
 
 from .. import guard, imports
 from . import feeding, heap, models, retraces, steps
 
 now = guard.now
 
-_tf = None
-_gpus = None  # names such as GPU:0, once the program has used TensorFlow
+_tf: Any = None
+_gpus: Optional[List[str]] = None  # names such as GPU:0, once the program has used TensorFlow
 _leader = steps.Leader()
 _fitting = 0  # depth of fit: there the callbacks tell
-_function = None  # outermost tf.function that is running
-_trainers: set = set()  # ids of tf.functions in which gradients are applied
+_function: Any = None  # outermost tf.function that is running
+_trainers: Set[int] = set()  # ids of tf.functions in which gradients are applied
 _last_batch = -1
 
 
-def install(tensorflow):
+def install(tensorflow: Any) -> None:
     global _tf
     if _tf is not None:
         return
@@ -50,7 +51,7 @@ def install(tensorflow):
     steps.begin("tensorflow", str(getattr(tensorflow, "__version__", "")))
 
 
-def _close():
+def _close() -> None:
     """Ends a step. The program has made one, so asking for devices initialises nothing more."""
     global _gpus
     if steps.resting:
@@ -63,13 +64,13 @@ def _close():
     steps.close(_reading, range(len(_gpus)))
 
 
-def _reading(device):
+def _reading(device: int) -> Tuple[int, ...]:
     """What the BFC allocator of a GPU says. Reserved bytes it does not tell."""
     info = _tf.config.experimental.get_memory_info(_gpus[device])
     return device, info["current"], 0, info["peak"], 0, 0, 0
 
 
-def _around(cls, name, before, after):
+def _around(cls: type, name: str, before: Callable[..., None], after: Callable[..., None]) -> None:
     """Wraps a method so that before(self) and after(self, *args) run around it. Inherited methods
     are left to their owner.
     """
@@ -78,7 +79,7 @@ def _around(cls, name, before, after):
         return
 
     @functools.wraps(original)
-    def wrapped(self, *args, **kwargs):
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         before(self)
         result = original(self, *args, **kwargs)
         after(self, *args)
@@ -88,11 +89,11 @@ def _around(cls, name, before, after):
     setattr(cls, name, wrapped)
 
 
-def _nothing(*args):
+def _nothing(*args: Any) -> None:
     pass
 
 
-def _hook_callbacks(module):
+def _hook_callbacks(module: Any) -> None:
     cls = getattr(module, "CallbackList", None)
     if cls is None or not isinstance(cls, type):
         return
@@ -106,27 +107,27 @@ def _hook_callbacks(module):
 
 
 @guard.hook("fit begins")
-def _fit_begins(callbacks):
+def _fit_begins(callbacks: Any) -> None:
     global _fitting, _last_batch
     _fitting, _last_batch = 1, -1
     _model_used(callbacks)
 
 
 @guard.hook("model used", heavy=True)
-def _model_used(callbacks):
+def _model_used(callbacks: Any) -> None:
     model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
     if model is not None:
         models.used(model)
 
 
 @guard.hook("fit ends")
-def _fit_ends(callbacks, *args):
+def _fit_ends(callbacks: Any, *args: Any) -> None:
     global _fitting
     _fitting = 0
 
 
 @guard.hook("batch ends", heavy=True)
-def _batch_ends(callbacks, batch=0, *args):
+def _batch_ends(callbacks: Any, batch: int = 0, *args: Any) -> None:
     """One call may stand for several steps (steps_per_execution): batch is the index of the last
     one.
     """
@@ -140,26 +141,26 @@ def _batch_ends(callbacks, batch=0, *args):
 
 
 @guard.hook("evaluation begins", heavy=True)
-def _eval_begins(callbacks):
+def _eval_begins(callbacks: Any) -> None:
     _model_used(callbacks)
     steps.mark("eval", True)
     steps.phase = "eval"
 
 
 @guard.hook("evaluation ends", heavy=True)
-def _eval_ends(callbacks, *args):
+def _eval_ends(callbacks: Any, *args: Any) -> None:
     steps.phase = "forward"
     steps.mark("eval", False)
 
 
-def _hook_optimizer(module, cls, method):
-    cls = getattr(module, cls, None)
-    if cls is not None:
-        _around(cls, method, _nothing, _applied)
+def _hook_optimizer(module: Any, cls: str, method: str) -> None:
+    optimizer = getattr(module, cls, None)
+    if optimizer is not None:
+        _around(optimizer, method, _nothing, _applied)
 
 
 @guard.hook("gradients applied", heavy=True)
-def _applied(optimizer, *args):
+def _applied(optimizer: Any, *args: Any) -> None:
     if _fitting:
         return
     models.used(optimizer)
@@ -170,11 +171,11 @@ def _applied(optimizer, *args):
         _trainers.add(_function)
 
 
-def _hook_functions(module):
+def _hook_functions(module: Any) -> None:
     original = module.Function.__call__
 
     @functools.wraps(original)
-    def __call__(self, *args, **kwargs):
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         global _function
         if _fitting or _function is not None:
             return original(self, *args, **kwargs)
@@ -191,6 +192,6 @@ def _hook_functions(module):
 
 
 @guard.hook("function ended", heavy=True)
-def _function_ended(function):
+def _function_ended(function: Any) -> None:
     if _leader.ends_step(function):
         _close()
