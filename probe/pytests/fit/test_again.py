@@ -12,7 +12,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from _memroom_probe.fit.batch.inputs import any_inputs
-from _memroom_probe.fit.calls import refers
+from _memroom_probe.fit.calls import generators, refers
 from _memroom_probe.fit.choose import choices, governor
 from _memroom_probe.fit.measure import cost as measure
 from _memroom_probe.fit.measure import rounding
@@ -304,6 +304,14 @@ class SmallCalls(unittest.TestCase):
 
 
 class Masks(unittest.TestCase):
+    def test_the_generator_of_a_card_is_set_only_where_it_has_moved(self):
+        for now, sets in ((torch.zeros(16), 0), (torch.ones(16), 1)):
+            states = torch.get_rng_state(), ("a card", torch.zeros(16)), []
+            with mock.patch("torch.cuda.get_rng_state", return_value=now):
+                with mock.patch("torch.cuda.set_rng_state") as set_state:
+                    generators.put_back(states)
+            self.assertEqual(set_state.call_count, sets)
+
     def test_layers_that_draw_masks_are_cut_after_an_attempt_only(self):
         self.assertTrue(recurrent.drops(nn.LSTM(2, 2, 2, dropout=0.5)))
         self.assertFalse(recurrent.drops(nn.LSTM(2, 2, 1)))

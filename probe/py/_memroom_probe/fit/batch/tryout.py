@@ -191,7 +191,6 @@ class _Bench:
     @contextlib.contextmanager
     def undisturbed(self):
         device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
-        devices = [device] if device.type == "cuda" else []
         saved, attributes = (
             [(b, b.detach().clone()) for b in self.module.buffers() if not b.is_inference()],
             keepsakes.Snapshot(self.module),
@@ -200,9 +199,7 @@ class _Bench:
         self.parameters = weights.Kept(self.module)
         # Tensors made in inference mode, in which many evaluate, do not tell whether they were
         # changed, and cannot be put back.
-        with torch.random.fork_rng(devices=devices), torch.inference_mode(
-            False
-        ), torch.no_grad(), _precision(device.type, self.autocast):
+        with torch.inference_mode(False), torch.no_grad(), _precision(device.type, self.autocast):
             try:
                 yield
             except Cannot:

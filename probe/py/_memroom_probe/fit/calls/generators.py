@@ -32,8 +32,16 @@ def read_all():
 def put_back(states):
     torch.set_rng_state(states[0])
     if states[1] is not None:
-        torch.cuda.set_rng_state(states[1][1], states[1][0])
+        _put_back_card(*states[1])
     put_back_besides(states[2])
+
+
+def _put_back_card(device, state):
+    """Only where it has moved: whenever it is set, cuDNN's recurrent layers draw a new seed for
+    their masks, which they would not have drawn.
+    """
+    if not torch.equal(torch.cuda.get_rng_state(device), state):
+        torch.cuda.set_rng_state(state, device)
 
 
 def put_back_besides(states):

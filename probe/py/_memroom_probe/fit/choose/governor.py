@@ -521,6 +521,10 @@ class Governor:
             or not cost.repeats
         ):
             candidates = [c for c in candidates if not c.whole]
+        if any(again.drops_by_itself(m) for m in module.modules()):
+            # A second run puts back the card's generator, and a recurrent layer whose masks cuDNN
+            # draws begins anew with others by that.
+            candidates = [c for c in candidates if not c.checkpoint and not c.whole]
         free = self._budget(around.limit) - held - self._state_to_come()
         if min(c.needs for c in candidates) > free and self._send_state_away(around):
             held = around.held()

@@ -262,11 +262,9 @@ class Before:
 
 @contextlib.contextmanager
 def put_back(module):
-    device = next(module.parameters()).device
     before = Before(module)
     try:
-        cards = [device] if device.type == "cuda" else []
-        with without_own_drops(module), torch.random.fork_rng(devices=cards):
+        with without_own_drops(module):
             yield before.state
     finally:
         before.put_back()
