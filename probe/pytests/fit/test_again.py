@@ -15,7 +15,7 @@ from _memroom_probe.fit.batch.inputs import any_inputs
 from _memroom_probe.fit.calls import generators, refers
 from _memroom_probe.fit.choose import choices, governor
 from _memroom_probe.fit.measure import cost as measure
-from _memroom_probe.fit.measure import rounding
+from _memroom_probe.fit.measure import rounding, run
 from _memroom_probe.fit.remedies import activation_offload, checkpointing, recurrent
 from _memroom_probe.fit.remedies.checkpointing import Part
 from card import Card, inserted
@@ -113,6 +113,17 @@ class RunAgain(unittest.TestCase):
             told.append(said.text())
             self.assertEqual(got, whole, said.text())
         self.assertTrue(any("it ran again with" in text for text in told), told)
+
+    def test_large_buffers_are_watched_and_not_copied(self):
+        model = nn.Sequential(nn.BatchNorm1d(4), nn.BatchNorm1d(4000))
+        before = run.Before(model, most=1000)
+        self.assertEqual(len(before.state.buffers), 3)
+        model[0].running_mean.add_(1)
+        self.assertTrue(before.can_be_put_back())
+        before.put_back()
+        self.assertEqual(float(model[0].running_mean.sum()), 0)
+        model[1].running_mean.add_(1)
+        self.assertFalse(before.can_be_put_back())
 
     def test_not_where_other_ranks_wait(self):
         chief = governor.Governor(lambda *a, **k: None, {"micro_batch"})

@@ -70,6 +70,7 @@ LOOKS = 24  # steps in which that is looked for
 FASTER = 0.98  # times its seconds in which steps must be done to keep what was tried for them
 SMALL = 0.1  # share of another call's bytes, and of the room, that one may take as it is at first
 WATCHED = 3  # calls with a choice that can be made again if they run out
+COPIED = 64 << 20  # bytes of a module's buffers that are copied for that
 LESS = 0.8  # times what ran out that is tried then at the most
 LOOSENINGS = 2  # how often what a first choice left over may be used
 
@@ -216,18 +217,20 @@ class Governor:
         case.proven += 1
         if not larger and case.proven > WATCHED or not self._may_run_again(module, case):
             return self._run(module, call, args, kwargs, case)
-        before, given = Before(module), _versions(args, kwargs)
+        before, given = Before(module, COPIED), _versions(args, kwargs)
         while True:
             try:
                 return self._run(module, call, args, kwargs, case)
             except torch.cuda.OutOfMemoryError as why:
                 ran_out = why.with_traceback(None)  # its frames hold what is in the way
                 self.teller.forget_missed()
+            if _versions(args, kwargs) != given or not before.can_be_put_back():
+                raise ran_out
             before.put_back()
             _make_room()
-            if _versions(args, kwargs) != given or not self._take_less(module, case):
+            if not self._take_less(module, case):
                 raise ran_out
-            before = Before(module)
+            before = Before(module, COPIED)
 
     def _may_run_again(self, module, case):
         if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -224,11 +224,18 @@ class _Watch:
 
 
 class _State:
-    """Buffers and parameters of a module as they were."""
+    """Buffers and parameters of a module as they were. most: bytes of buffers that are copied; of
+    those beyond, only whether they have changed is known.
+    """
 
-    def __init__(self, module):
-        self.module = module
-        self.buffers = [(b, b.detach().clone()) for b in module.buffers()]
+    def __init__(self, module, most=float("inf")):
+        self.module, self.buffers, self.large = module, [], []
+        for b in module.buffers():
+            most -= b.numel() * b.element_size()
+            if most >= 0:
+                self.buffers.append((b, b.detach().clone()))
+            elif not b.is_inference():
+                self.large.append((b, b._version))
         self.places = [(m._buffers, dict(m._buffers)) for m in module.modules() if m._buffers]
         self.parameters = weights.Kept(module)
 
@@ -250,9 +257,13 @@ class _State:
 class Before:
     """A module and its generators as they are before a call, to be put back after it."""
 
-    def __init__(self, module):
-        self.state, self._attributes = _State(module), keepsakes.Snapshot(module)
+    def __init__(self, module, most=float("inf")):
+        self.state, self._attributes = _State(module, most), keepsakes.Snapshot(module)
         self._drawn = generators.read(module)
+
+    def can_be_put_back(self):
+        """Whether the call has left alone what is too large to be copied, as a queue of keys."""
+        return all(buffer._version == version for buffer, version in self.state.large)
 
     def put_back(self):
         self._attributes.put_back()
