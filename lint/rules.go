@@ -192,7 +192,8 @@ var rules = []Rule{
 			"`teacher.requires_grad_(False)`.", "no_grad"},
 	{"autocast-around-loop", sized, "autocast around the whole loop",
 		"autocast caches a half-precision copy of each weight it casts. The cache is freed when " +
-			"the autocast block ends: here, after the last batch.",
+			"the autocast block ends: here, after the last batch. Under no_grad, torch before " +
+			"1.7.1 adds copies with each batch.",
 		"Put `with autocast():` inside the loop, around the forward pass. Or use " +
 			"`autocast(cache_enabled=False)`.", "mixed_precision"},
 

@@ -552,7 +552,7 @@ def _optimized(file):
     }
 
 
-def _over_batches(loop) -> bool:
+def over_batches(loop) -> bool:
     if not isinstance(loop, ast.For):
         return False
     return any(
@@ -574,33 +574,3 @@ def uses_card(file) -> bool:
             for n in file.nodes
         )
     return file._uses_card
-
-
-def autocast_around_loop(file) -> Iterator[dict]:
-    """with autocast(): for batch in loader: model(batch)"""
-    for scope in scopes(file):
-        for s in scope.statements:
-            if not isinstance(s, (ast.With, ast.AsyncWith)):
-                continue
-            casts = [i.context_expr for i in s.items if _casts(file, i.context_expr)]
-            if not casts:
-                continue
-            for inner in in_order(s.body):
-                if isinstance(inner, LOOPS) and _over_batches(inner):
-                    yield rules.finding(
-                        "autocast-around-loop",
-                        s,
-                        "one autocast stands around the whole loop: the half-precision copies of "
-                        "the weights that autocast caches are kept until the loop ends",
-                        # Each forward pass of an evaluation makes the same copies: the peak is
-                        # the same. Between two steps of a training there is a backward pass.
-                        hint=not scope.has_backward(inner),
-                    )
-                    break
-
-
-def _casts(file, node) -> bool:
-    if not isinstance(node, ast.Call) or not (file.callee(node) or "").endswith("autocast"):
-        return False
-    off = next((k.value for k in node.keywords if k.arg in ("enabled", "cache_enabled")), None)
-    return constant(off) is not False

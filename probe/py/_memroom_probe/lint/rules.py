@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional
 
 from . import (
     accumulation,
+    autocast,
     data,
     devices,
     evaluation,
@@ -43,7 +44,7 @@ ALL = (
     evaluation.check,
     evaluation.phases,
     evaluation.frozen_models,
-    evaluation.autocast_around_loop,
+    autocast.around_loop,
     loops.retain_graph,
     loops.empty_cache,
     loops.loss_to_cpu,
