@@ -121,9 +121,24 @@ func (p *tab) hear(event any) {
 
 func (p *tab) run(actions ...chromedp.Action) {
 	p.t.Helper()
-	if err := chromedp.Run(p, actions...); err != nil {
-		p.t.Fatal(err)
+	for _, action := range actions {
+		err := chromedp.Run(p, action)
+		for again := 0; err != nil && replaced(err) && again < mostReplaced; again++ {
+			err = chromedp.Run(p, action)
+		}
+		if err != nil {
+			p.t.Fatal(err)
+		}
 	}
+}
+
+// mostReplaced is how often an action looks for its element anew.
+const mostReplaced = 20
+
+// replaced reports whether the page drew an element anew after it had been found and before it was
+// used, as a table of running trials is. People look again and click.
+func replaced(err error) bool {
+	return strings.Contains(err.Error(), "Could not find node with given id")
 }
 
 // eval gives the value of an expression in the page; of a promise, once it is kept.
