@@ -330,7 +330,8 @@ var settingName = regexp.MustCompile(`(?i)^(?:__init__|_{0,2}(?:setup|init|initi
 	`wrap|register)(?:_\w+)?|\w+_wrapper)$`)
 
 // pipelines are frames of Python functions that an input pipeline calls.
-var pipelines = stage{names: []string{"generator_py_func", "py_function", "_py_func", "numpy_function"},
+var pipelines = stage{names: []string{"generator_py_func", "py_function", "_py_func",
+	"numpy_function"},
 	files: []string{"tensorflow/python/ops/script_ops", "data/ops/dataset_ops",
 		"data/ops/from_generator_op"}}
 

@@ -131,7 +131,8 @@ func TestNoClauseWithoutItsEvidence(t *testing.T) {
 	}
 }
 
-// TestRowsAreRefusedWithoutEvidence goes over the table itself, whether a sample prints a row or not.
+// TestRowsAreRefusedWithoutEvidence goes over the table itself, whether a sample prints a row or
+// not.
 func TestRowsAreRefusedWithoutEvidence(t *testing.T) {
 	check := func(name string, j judged, row claim) {
 		if len(row.shown) == 0 && !row.run {
@@ -192,7 +193,9 @@ var against = map[string]func(*trace.Crash, *trace.Hints){
 	"expandable segments": func(_ *trace.Crash, h *trace.Hints) {
 		h.AllocConf = "expandable_segments:True"
 	},
-	"all of it ours": func(c *trace.Crash, _ *trace.Hints) { c.InProcess, c.Neighbours = c.Capacity, nil },
+	"all of it ours": func(c *trace.Crash, _ *trace.Hints) {
+		c.InProcess, c.Neighbours = c.Capacity, nil
+	},
 	"weights are read": func(c *trace.Crash, _ *trace.Hints) {
 		c.Frames = append(c.Frames, event.Frame{File: "modeling_utils.py", Name: "from_pretrained"})
 	},

@@ -144,7 +144,9 @@ var trainingStages = []stage{
 		"_load_pretrained_model", "load_model", "load_weights", "get_sharded",
 		"_load_state_dict_into_model", "load_pretrained", "_load_state_dict_into_meta_model",
 		"load_checkpoint_and_dispatch", "create_quantized_param"},
-		files: []string{"/utils/weights.py", "model_loader", "core_model_loading", "paddle/framework/io.py"}, code: []string{"paddle.load(", "mx.nd.load("},
+		files: []string{"/utils/weights.py", "model_loader", "core_model_loading",
+			"paddle/framework/io.py"},
+		code:  []string{"paddle.load(", "mx.nd.load("},
 		cause: CauseModel, detail: "load", sure: 0.75, says: "while weights were loaded"},
 	{names: []string{"add_weight", "add_variable", "_add_variable_with_custom_getter", "create_weights",
 		"reset_parameters", "variable_creator_scope"},
@@ -485,7 +487,9 @@ var anyLoss = regexp.MustCompile(`^(?:_convert_to_fp32|cross_entropy|log_softmax
 var pairsOf = regexp.MustCompile(`(?i)dpo|orpo|concatenated`)
 
 // setsUp reports whether a function puts an optimizer together rather than makes its step.
-func setsUp(name string) bool { return settingName.MatchString(name) && !makesStates.MatchString(name) }
+func setsUp(name string) bool {
+	return settingName.MatchString(name) && !makesStates.MatchString(name)
+}
 
 // aTenth reports whether the request is a tenth of the card, more than weights and gradients of one
 // layer are.
