@@ -37,7 +37,7 @@ def predict(model, loader):
     with torch.no_grad():
         for x, _ in loader:
             out = model(x.to(device))
-            logits.append(out)  # hint: outputs-kept-on-card
+            logits.append(out)  # expect: outputs-kept-on-card
             joined = torch.cat([joined, out.softmax(-1)])  # hint: outputs-kept-on-card
     return torch.cat(logits).cpu()
 

@@ -30,5 +30,5 @@ def predictions(net, loader, device="cuda"):
     with torch.no_grad():
         for x, _ in loader:
             out = net(x.to(device))
-            logits.append(out)  # hint: outputs-kept-on-card
+            logits.append(out)  # expect: outputs-kept-on-card
     return torch.cat(logits)

@@ -1073,30 +1073,76 @@ def _of_pixels(file: Any) -> bool:
 _SCORES = re.compile(
     r"logit|prob|score|softmax|sigmoid|y_?(hat|pred)|(^|_)(preds?|predict\w*|class\w*)($|_)", re.I
 )
-_CLASSIFIES = re.compile(
-    r"argmax|softmax|sigmoid|auc|roc|accura|(^|_)acc$|f1|precision|recall|confusion|report|topk|"
-    r"cross_?entropy|bce|nll|correct",
-    re.I,
+# Such metrics take a row for each sample. Segmentation and language models know argmax, softmax
+# and accuracy too: these prove nothing.
+_OF_SAMPLES = re.compile(
+    r"roc_|(^|_)auc|auroc|(^|_)f1(_|$)|f1_?score|confusion|classification_report|average_precision|"
+    r"(precision|recall|accuracy)_score|precision_recall|"
+    r"(Sequence|Image|Audio)Classification|MNIST|CIFAR|SVHN|ImageNet",
 )
+_CLASSES = re.compile(r"^(n|num|nb|number_of)_?(class(es)?|labels?)$|^out_features$", re.I)
+FEW_CLASSES = 1000
 _LARGE = re.compile(
     r"segm|(^|_)dice|pixel|depth|voxel|unet|deeplab|vocab|causal|hidden|recon|gener", re.I
 )
+_LARGE_MODEL = re.compile(r"CausalLM|LMHead|Seq2Seq|Segmentation|unet|deeplab", re.I)
 
 
 def _class_scores(file: Any, s: Any, *labels: Any) -> bool:
-    """Some numbers a sample, by their names and by what the file does with such; the function does
-    not speak of one for each pixel or each word.
+    """Some numbers a sample: by their names, and by proof that there are few classes. The function
+    does not speak of one for each pixel or each word.
     """
     place = file.places.get(s)
     where = place.function if place is not None and place.function is not None else file.tree
     words = _words(where)
-    here = {n.id for n in walk_here(s) if isinstance(n, ast.Name)}
-    here |= {x for x in labels if x} | {method(n) for n in walk_here(s) if isinstance(n, ast.Call)}
+    called = {method(n) for n in walk_here(s) if isinstance(n, ast.Call)}
+    here = {n.id for n in walk_here(s) if isinstance(n, ast.Name)} | {x for x in labels if x}
     return (
-        any(_SCORES.search(x) for x in here)
-        and any(_CLASSIFIES.search(w) for w in _words(file.tree))
+        any(_SCORES.search(x) for x in here | called)
         and not any(_LARGE.search(w) for w in words | {getattr(where, "name", "")})
+        and not any(_LARGE_MODEL.search(w) for w in _words(file.tree))
+        and (
+            bool((called | set(labels)) & {"softmax", "sigmoid"})
+            and not _of_pixels(file)
+            or _one_column(s)
+            or _few_classes(file)
+        )
     )
+
+
+def _one_column(s: Any) -> bool:
+    """chances.append(scores[:, 1])"""
+    for n in walk_here(s):
+        index = getattr(n, "slice", None)
+        index = getattr(index, "value", index)  # Python 3.8 wraps an index, and the parts of one
+        parts = getattr(index, "elts", None) or getattr(index, "dims", None)
+        if parts and isinstance(getattr(parts[-1], "value", None), (int, ast.Constant)):
+            return True
+    return False
+
+
+def _few_classes(file: Any) -> bool:
+    """A metric of samples, a model or a dataset for them, num_classes=10"""
+    if not hasattr(file, "_few_classes"):
+        file._few_classes = any(_OF_SAMPLES.search(w) for w in _words(file.tree)) or any(
+            _CLASSES.match(name.split(".")[-1]) and _is_few(value)
+            for n in file.nodes
+            for name, value in _given(n)
+        )
+    return file._few_classes
+
+
+def _given(node: Any) -> List[Any]:
+    """(name, value) of an assignment or of an argument"""
+    if isinstance(node, ast.keyword):
+        return [(node.arg or "", node.value)]
+    if isinstance(node, ast.Assign):
+        return [(key(t) or "", node.value) for t in targets(node)]
+    return []
+
+
+def _is_few(node: Any) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value <= FEW_CLASSES
 
 
 def _words(tree: Any) -> Set[str]:
