@@ -21,7 +21,7 @@ type Holder struct {
 	Nodes int64       // of graphs
 	// modules and models that came, their parts among them
 	Models int64
-	Fills  bool // it has an end that it has not reached, such as deque(maxlen=50)
+	Fills  bool // it has an end, reached or not, such as deque(maxlen=50)
 }
 
 // String names the holder as a finding does: `history` (list of 120, train.py:10).
@@ -114,8 +114,8 @@ func (p *process) waits(row event.Step) bool {
 	return row.Step < p.looked+lookSteps || row.End.Sub(p.lookedAt) < patience && !row.End.IsZero()
 }
 
-// onlyFills says that what grows is a cache with an end that it has not reached. It is looked at
-// again when twice as many steps have passed: what grows then is something else.
+// onlyFills says that what grew is a cache with an end: it fills, or has just been filled. It is
+// looked at again when twice as many steps have passed: what grows then is something else.
 func (p *process) onlyFills(row event.Step) bool {
 	if held := p.holding(row.Device); len(held) > 0 && held[0].Fills {
 		p.holders, p.asked, p.looked, p.quiet = nil, false, 0, 2*row.Step

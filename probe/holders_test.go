@@ -132,6 +132,30 @@ def two():
         history.append(block())
     heap.tell({})
 
+def filled():
+    full = collections.deque(maxlen=20)
+    heap.tell({})
+    for _ in range(20):
+        full.append(block())
+    heap.tell({})
+
+def half_filled():
+    half = collections.deque(maxlen=40)
+    heap.tell({})
+    for _ in range(20):
+        half.append(block())
+    heap.tell({})
+
+@functools.lru_cache(maxsize=20)
+def remembered(i):
+    return block()
+
+def bounded_memo():
+    heap.tell({})
+    for i in range(20):
+        remembered(i)
+    heap.tell({})
+
 def nothing():
     latest = block()
     heap.tell({})
@@ -140,7 +164,7 @@ def nothing():
     heap.tell({})
 
 SHAPES = [global_list, local_list, attribute, class_attribute, dictionary, ring, closure, grows,
-          views, slots, memo, graph, two, nothing]
+          views, slots, memo, graph, two, filled, half_filled, bounded_memo, nothing]
 for shape in SHAPES:
     shape()
 
@@ -171,21 +195,25 @@ func TestHeapHolders(t *testing.T) {
 	for i, want := range []struct {
 		names []string
 		line  string // has it
+		fills bool
 	}{
-		{[]string{"kept list of 20"}, "kept.append("},
-		{[]string{"history list of 20"}, "history.append("},
-		{[]string{`trainer.meters["loss"].values list of 20`}, ".values.append("},
-		{[]string{"Meter.seen list of 20"}, "Meter.seen.append("},
-		{[]string{"cache dict of 20"}, "cache[i] ="},
-		{[]string{"window deque of 20"}, "window.appendleft("},
-		{[]string{"acts list of 20"}, "acts.append("},
-		{[]string{"buffer tensor"}, "buffer = torch.cat("},
-		{[]string{"rows list of 20"}, "rows.append("},
-		{[]string{"thing.kept list of 20"}, "thing.kept.append("},
-		{[]string{"loaded "}, "def loaded"},
-		{[]string{"total tensor"}, "total = total + fresh"},
-		{[]string{"history list of 20", "total tensor"}, "history.append(block())"},
-		{nil, ""},
+		{[]string{"kept list of 20"}, "kept.append(", false},
+		{[]string{"history list of 20"}, "history.append(", false},
+		{[]string{`trainer.meters["loss"].values list of 20`}, ".values.append(", false},
+		{[]string{"Meter.seen list of 20"}, "Meter.seen.append(", false},
+		{[]string{"cache dict of 20"}, "cache[i] =", false},
+		{[]string{"window deque of 20"}, "window.appendleft(", false},
+		{[]string{"acts list of 20"}, "acts.append(", false},
+		{[]string{"buffer tensor"}, "buffer = torch.cat(", false},
+		{[]string{"rows list of 20"}, "rows.append(", false},
+		{[]string{"thing.kept list of 20"}, "thing.kept.append(", false},
+		{[]string{"loaded "}, "def loaded", false},
+		{[]string{"total tensor"}, "total = total + fresh", false},
+		{[]string{"history list of 20", "total tensor"}, "history.append(block())", false},
+		{[]string{"full deque of 20"}, "full.append(", true},
+		{[]string{"half deque of 20"}, "half.append(", true},
+		{[]string{"remembered "}, "def remembered", true},
+		{nil, "", false},
 	} {
 		if 2*i+1 >= len(told) {
 			t.Fatalf("%d messages\n%s", len(told), j.err)
@@ -200,6 +228,9 @@ func TestHeapHolders(t *testing.T) {
 			continue
 		}
 		if len(held) > 0 {
+			if held[0].Fills != want.fills {
+				t.Errorf("%s: has an end: %v", names, held[0].Fills)
+			}
 			text := strings.Split(keepers, "\n")[max(0, held[0].Line-1)]
 			if !strings.Contains(text, want.line) {
 				t.Errorf("%s: line %d is %q, want %q", names, held[0].Line, text, want.line)

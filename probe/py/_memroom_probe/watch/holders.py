@@ -61,7 +61,7 @@ class Holder:
         self.count = 0  # tensors and arrays
         self.graphs = self.nodes = 0  # tensors with a graph, and nodes of the last one's
         self.models = 0  # modules and optimizers
-        self.fills = False  # it has an end that it has not reached: a cache
+        self.fills = False  # it has an end, reached or not: a cache
 
     def grown(self, before):
         """The same, less what was there before."""
@@ -261,7 +261,7 @@ class _Walk:
             owner.kind = "%s of %d" % (type(thing).__name__, len(inside))
         owner.host += 56 + 8 * len(inside)
         if named and kind_is_deque(thing) and thing.maxlen is not None:
-            owner.fills = len(inside) < thing.maxlen
+            owner.fills = True
         structure = named and len(inside) <= SMALL_LIST and issubclass(type(thing), (list, tuple))
         if structure and not any(self.leaf(element) for element in inside):
             for number, element in enumerate(inside):
@@ -341,7 +341,7 @@ class _Walk:
         kind = type(thing)
         if kind is functools._lru_cache_wrapper:
             cache = thing.cache_info()
-            owner.fills = cache.maxsize is not None and cache.currsize < cache.maxsize
+            owner.fills = cache.maxsize is not None
         if self.models and issubclass(kind, self.models):
             owner.models += 1
         if kind is functools.partial or kind is types.MethodType:
