@@ -301,6 +301,18 @@ class OneAfterTheOther(unittest.TestCase):
             self.assertIn("applied", told.text())
 
 
+class Forgotten(unittest.TestCase):
+    def test_no_hook_on_optimizers_stays(self):
+        from torch.optim.optimizer import _global_optimizer_pre_hooks as hooks
+
+        with remedies(*ASKED):
+            pass
+        before = len(hooks)
+        with remedies(*ASKED, ("optimizer_offload", {"measured": True})):
+            self.assertGreater(len(hooks), before)
+        self.assertEqual(len(hooks), before)
+
+
 class SmallCalls(unittest.TestCase):
     def test_what_takes_next_to_nothing_stays_as_it_is(self):
         chief = governor.Governor(lambda *a, **k: None, set(), failed=True)

@@ -4,6 +4,7 @@ import weakref
 
 import torch
 
+from ..calls import outermost
 from ..memory import room
 from .optimizer_step import BY_PARAMETER
 
@@ -37,6 +38,12 @@ class StateAway:
             register_optimizer_step_pre_hook(self._before),
             register_optimizer_step_post_hook(self._after),
         ]
+        outermost.when_forgotten(self.stop)
+
+    def stop(self):
+        """Optimizers keep their state from now on as they would by themselves."""
+        for hook in self.hooks:
+            hook.remove()
 
     def send_now(self):
         """What is there goes now, and from now on after each step."""
