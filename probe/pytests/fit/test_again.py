@@ -125,7 +125,7 @@ class RunAgain(unittest.TestCase):
         model[1].running_mean.add_(1)
         self.assertFalse(before.can_be_put_back())
 
-    def test_not_where_other_ranks_wait(self):
+    def test_not_where_somebody_would_see_it(self):
         chief = governor.Governor(lambda *a, **k: None, {"micro_batch"})
         model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
         case = governor.case_of(model, choices.as_it_is(), [choices.as_it_is()])
@@ -133,6 +133,10 @@ class RunAgain(unittest.TestCase):
             self.assertTrue(chief._may_run_again(model, case))
             with mock.patch("torch.distributed.is_initialized", return_value=True):
                 self.assertFalse(chief._may_run_again(model, case))
+            seen = model[0].register_forward_hook(lambda *_: None)
+            self.assertFalse(chief._may_run_again(model, case))
+            seen.remove()
+            self.assertTrue(chief._may_run_again(model, case))
             model.compile(backend="eager")
             self.assertFalse(chief._may_run_again(model, case))
 

@@ -19,7 +19,7 @@ def fit_for_recompute(block: Any) -> Optional[str]:
     if isinstance(block, torch.jit.ScriptModule):
         return "it is scripted"
     for name, m in block.named_modules():
-        if not all(is_recorder(hook) or gathers(hook) for hook in hooks(m)):
+        if sees_calls(m):
             return "a forward hook on %s would run twice" % (name or "it")
         if "SpectralNorm" in type(m).__name__ or any(
             "SpectralNorm" in type(p).__name__ for p in m.children()
@@ -30,6 +30,13 @@ def fit_for_recompute(block: Any) -> Optional[str]:
                 name or "it"
             )
     return None
+
+
+def sees_calls(m: Any) -> bool:
+    """Whether a forward hook of the script's stands around the calls of a module: it would see a
+    second run.
+    """
+    return not all(is_recorder(hook) or gathers(hook) for hook in hooks(m))
 
 
 def is_recorder(hook: Any) -> bool:

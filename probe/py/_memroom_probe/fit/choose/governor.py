@@ -237,7 +237,9 @@ class Governor:
             return False
         known = bool(case.candidates or case.unmeasured)
         around = room.of(next(module.parameters()).device, self.limit)
-        return known and around.is_card and not activation_budget.is_compiled(module)
+        if not known or not around.is_card or activation_budget.is_compiled(module):
+            return False
+        return not any(again.sees_calls(m) for m in module.modules())
 
     def _take_less(self, module, case):
         """A choice that needs clearly less than the one that ran out; says whether there is one."""
