@@ -211,9 +211,19 @@ var lockedHost = later(`cudaMallocHost|cudaHostAlloc|cudaHostRegister|hipHostMal
 // thrust is the library of GPU algorithms that XGBoost, cuML and others build on.
 var thrust = later(`what\(\): |thrust::`)
 
+// passesOn reports whether the same line goes on with the message of a library, which has its own
+// words and figures: "ran out of memory with exception: CUDA out of memory. Tried to ...".
+func (p *passage) passesOn() bool {
+	return quotedOOM.MatchString(p.line()) ||
+		quotedOOM.MatchString(strings.Join(p.following(1), " "))
+}
+
+var quotedOOM = later(`(?i)out of memory.{1,80}(?:CUDA|HIP|XPU|NPU) out of memory\. Tried to allocate`)
+
 func readDeviceGeneric(p *passage) *Crash {
 	t, line := p.text(), p.line()
-	if p.word != "out of memory" || shareOnly.MatchString(line) || aboutCode.MatchString(line) {
+	if p.word != "out of memory" || shareOnly.MatchString(line) || aboutCode.MatchString(line) ||
+		p.passesOn() {
 		return nil
 	}
 	lower := strings.ToLower(t)
@@ -265,7 +275,7 @@ var fatalWords = later(`(?i)\b(?:fatal(?: error)?|error|panic|exception|abort(?:
 func readAnyGeneric(p *passage) *Crash {
 	line := withoutPrefix(p.line())
 	if p.word != "out of memory" || shareOnly.MatchString(line) || aboutCode.MatchString(line) ||
-		!fatalWords.MatchString(line) {
+		!fatalWords.MatchString(line) || p.passesOn() {
 		return nil
 	}
 	lower := strings.ToLower(line)

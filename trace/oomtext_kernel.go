@@ -47,7 +47,7 @@ var (
 func readKernelKill(p *passage) *Crash {
 	t := strings.Join(p.following(4), " ")
 	m := victim.FindStringSubmatch(t)
-	rss := anonRSS.FindStringSubmatch(untilAgain(t, "killed process"))
+	rss := anonRSS.FindStringSubmatch(untilAgain(t, "killed process", 0))
 	cgroup := strings.Contains(t, "Memory cgroup") || strings.Contains(t, "CONSTRAINT_MEMCG")
 	if m == nil && rss == nil && !strings.Contains(strings.ToLower(t), "out of memory") {
 		return nil

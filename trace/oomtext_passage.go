@@ -36,7 +36,7 @@ func (p *passage) text() string {
 		if text == "" {
 			text = strings.Join(p.ownLines(14), " ")
 		}
-		p.cached = untilAgain(text, p.word)
+		p.cached = untilAgain(text, p.word, p.earlier())
 	}
 	return p.cached
 }
@@ -87,12 +87,27 @@ func (p *passage) ownLines(n int) []string {
 	return own
 }
 
-// untilAgain cuts a text where its telling word comes a second time: there another message begins.
-func untilAgain(text, word string) string {
+// earlier counts how often the telling word stands in the same line before it: a program may pass
+// on the message of a library behind the same words of its own.
+func (p *passage) earlier() int {
+	start := max(p.window.lineStart(p.at), p.at-200)
+	return strings.Count(strings.ToLower(string(p.window.buf[start:p.at])), p.word)
+}
+
+// untilAgain cuts a text where its telling word comes again after that of the message, before which
+// it comes so many times: there another message begins.
+func untilAgain(text, word string, before int) string {
 	lower := strings.ToLower(text)
 	first := strings.Index(lower, word)
 	if first < 0 || len(lower) != len(text) {
 		return text
+	}
+	for ; before > 0; before-- {
+		next := strings.Index(lower[first+len(word):], word)
+		if next < 0 {
+			return text
+		}
+		first += len(word) + next
 	}
 	if second := strings.Index(lower[first+len(word):], word); second >= 0 {
 		return text[:first+len(word)+second]
@@ -149,6 +164,8 @@ var wentOn = pattern(`\bretrying\b|will retry|retry with|\bskipping\b|\bskipped 
 	`attempting to recover|falling back|fall back to|attempting to copy inputs|tiled vae|trying again|try(?:ing)? with (?:a )?smaller|` +
 	`clear(?:ing|ed) (?:the )?cache and|continuing (?:with|training|without)|moving to cpu|using cpu|recovered|continued with|on (?:the )?cpu instead|auto_find_batch_size|lowering batch|halving`)
 
+const wentOnWithLess = "the program says that it went on with less"
+
 // gaveUp is what they print when nothing was left to try.
 var gaveUp = pattern(`no executable batch size|reached zero|no more retries|giving up|retries exhausted|max(?:imum)? retries|failed after \d+ (?:attempts|retries)`)
 
@@ -167,7 +184,7 @@ func (p *passage) judgeSurvival(c *Crash) {
 	}
 	near := strings.Join(append(p.following(4), above[:min(2, len(above))]...), " ")
 	if wentOn.MatchString(near) && !gaveUp.MatchString(near) {
-		c.Class, c.What = Survived, "the program says that it went on with less"
+		c.Class, c.What = Survived, wentOnWithLess
 	}
 }
 

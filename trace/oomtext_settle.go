@@ -19,7 +19,37 @@ func settle(log *Log) {
 	settleHandles(log)
 	mergeAccounting(log)
 	settleRetries(log)
+	settleSkipped(log)
 	dropEchoes(log)
+}
+
+// ranksPart is what ranks print that are no longer at the same step: a collective call got
+// something else than it should, or never ended.
+var ranksPart = later(`(?i)all_?gather|all_?reduce|distributed_utils|torch[/.\\]distributed|` +
+	`multiprocessing[/.\\]spawn|Process \d+ terminated|inconsistent between workers|` +
+	`gradients are inconsistent|\bNCCL|` +
+	`UnpicklingError|Expected to have finished reduction`)
+
+// skippedLines is how many lines may lie between a batch that was left out and the end of ranks
+// that waited for it.
+const skippedLines = 40
+
+// settleSkipped takes back that a shortage was survived where one rank left a batch out and the
+// ranks ended over it.
+func settleSkipped(log *Log) {
+	for i := range log.Crashes {
+		c := &log.Crashes[i]
+		if c.Class != Survived || c.What != wentOnWithLess {
+			continue
+		}
+		if slices.ContainsFunc(log.Crashes, func(end Crash) bool {
+			return end.Class == Other && end.Line > c.Line && end.Line-c.Line <= skippedLines &&
+				(ranksPart.MatchString(end.Text) || ranksPart.MatchString(end.What))
+		}) {
+			c.Class = Exhausted
+			c.What = "one rank left a batch out, and the ranks were no longer at the same step"
+		}
+	}
 }
 
 // settleRetries gives the end of a row of smaller and smaller batches the figures of its last one.
@@ -91,6 +121,13 @@ func settleStrangers(log *Log) {
 var wrongIndex = later(`(?i)index out of range in self|device-side assert|indexSelect\w*|srcIndex < |` +
 	`t >= 0 && t < n_classes|index out of bounds|out of range \(expected to be in range`)
 
+// saidRoom is what people write who have looked whether the card is full.
+var saidRoom = later(`(?i)\b(?:gpu|cuda|video|card'?s?|v)[ _-]?(?:memory|ram)\b[^.,;\n]{0,30}\b(?:fine|ok(?:ay)?|` +
+	`no problem|not the (?:problem|issue|cause|reason)|is enough|sufficient|mostly free|nearly empty)\b|` +
+	`\b(?:I|we|there) (?:still )?(?:have|is) (?:enough|sufficient|plenty of) ` +
+	`(?:free )?(?:gpu|cuda|video) (?:memory|ram)\b|` +
+	`(?:nvidia-smi|the card|the gpu) (?:shows|is|was) (?:\w+ ){0,3}(?:free|empty|idle)\b`)
+
 // settleHandles looks at libraries that could not make their handle in logs that tell of an index
 // out of range: the kernel that met it had failed before.
 func settleHandles(log *Log) {
@@ -101,6 +138,11 @@ func settleHandles(log *Log) {
 			c.Class, c.Sure, c.Where = Other, 0.9, event.WhereUnknown
 			c.What = "an index out of range (a label or a token beyond the table), reported by the next call of a " +
 				"GPU library"
+		} else if c.Kind == "library_status" && c.Sure < 0.8 && c.Signs[SignRoom] != "" {
+			c.Class, c.Sure, c.Where = Other, 0.6, event.WhereUnknown
+			c.What = "a GPU library could not make its handle although the card is said to have room; a kernel " +
+				"that failed before it (an index out of range) is the usual reason then, and a run with " +
+				"CUDA_LAUNCH_BLOCKING=1 or on the CPU shows it"
 		}
 	}
 }

@@ -81,6 +81,7 @@ const (
 	SignScores     = "scores"      // attention, or products of all with all
 	SignData       = "data"        // data sets, tables and arrays are read or held
 	SignReads      = "reads"       // a file of data is read
+	SignRoom       = "said_room"   // somebody says that the card has room
 	SignIndex      = "wrong_index" // an index out of range
 	SignPool       = "pool"        // a pool of worker processes; the value is the number of one of them
 	SignTrees      = "trees"       // boosted trees and tables on the card: XGBoost, LightGBM, RAPIDS
@@ -237,6 +238,7 @@ var signsNear = []sign{
 		`\.jsonl?\b|\.h5\b|\.pkl\b|\.tsv\b|\bnp\.load|\bnumpy\.load|npyio|loadtxt|genfromtxt|fromfile|pickle|h5py|hdf5|` +
 		`lmdb|tfrecord|load_dataset|imread|\.readlines?\(|\.read\(|parsers?\.py`)},
 	{SignIndex, wrongIndex},
+	{SignRoom, saidRoom},
 	{SignSmallPool, later(`(?:Created (?:TensorFlow )?device[^\n]{0,120} with |freeMemory: ?)` +
 		`(\d{1,3}(?:\.\d+)? ?Mi?B)\b`)},
 	{SignTFInJAX, later(`tensorflow/(?:core|python|stream_executor)|import tensorflow|\btfds\b`)},

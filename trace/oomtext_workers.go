@@ -38,6 +38,11 @@ func readPoolWorker(p *passage) *Crash {
 		return &Crash{Class: Other, Sure: 0.8, Where: event.WhereUnknown, Framework: "python",
 			What: "a worker process of a pool ended with an exception of its own: " + own}
 	}
+	if peak, limit := jobPeak(p); peak != nil && limit != nil && 4**peak < *limit {
+		return &Crash{Class: Other, Sure: 0.6, Where: event.WhereUnknown, Framework: "python",
+			What: "a worker process of a pool died without saying why; the job's peak of " + peak.String() +
+				" is far below the " + limit.String() + " that it may use"}
+	}
 	c := &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereHost, Framework: "python",
 		What: "a worker process of a pool died without saying why; memory is the usual reason"}
 	m := exitCodes.FindStringSubmatch(t)
@@ -51,6 +56,26 @@ func readPoolWorker(p *passage) *Crash {
 		c.Sure = 0.6
 	}
 	return c
+}
+
+// What a scheduler or a person says of a job's largest use of host memory, and of what it may use.
+var (
+	peakBytes = later(`(?i)\b(?:max(?:imum)?|peak)[ _](?:memory|rss)[ _](?:usage|used?)[ _]in[ _]bytes\s?[:=]\s?(\d+)`)
+	peakUsed  = pattern(`(?:(?:max(?:imum)?|peak)[ _](?:host |cpu )?` +
+		`(?:memory|ram|rss)[ _]?(?:usage|used?)?[^\n\d]{0,24}|` +
+		`Memory Utilized: ){size}`)
+	mayUse  = pattern(`(?:request(?:ed|ing|s)?|asked for|limit of) {size}(?: of)? (?:memory|ram)`)
+	granted = pattern(`(?:--mem[= ]|Memory Efficiency: [\d.]+% of ){size}`)
+)
+
+// jobPeak gives both where the lines around the message have them.
+func jobPeak(p *passage) (peak, limit *event.Bytes) {
+	text := strings.Join(slices.Concat(p.above(60), p.following(20)), "\n")
+	limit = firstSize(sizeIn(granted, text), sizeIn(mayUse, text))
+	if m := peakBytes.FindStringSubmatch(text); m != nil {
+		return parseSize(m[1], "B"), limit
+	}
+	return sizeIn(peakUsed, text), limit
 }
 
 // aboutPool are exceptions that only tell that a worker is gone, or that memory was short.
