@@ -146,7 +146,7 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 			return x
 		}
 		x.NotMemory = c.What
-		x.Verdict = "Not a memory problem: " + c.What + "."
+		x.Verdict = denial(c) + c.What + "."
 		x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, short(c.Text))}
 		return x
 	case trace.Survived:
@@ -163,6 +163,14 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 	}
 	x.Next = strings.Replace(x.Next, "memroom run -- YOUR COMMAND", run.Again(), 1)
 	return x
+}
+
+// denial says how sure it is that memory is not the reason.
+func denial(c *trace.Crash) string {
+	if c.Sure < 0.7 {
+		return "Probably not a memory problem: "
+	}
+	return "Not a memory problem: "
 }
 
 // endedBy names the exception that ended a program after a shortage that it survived.
@@ -201,6 +209,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	}
 	if found.detail == "oversized" && len(c.Code) > 0 && plainTable.MatchString(c.Code[0]) {
 		x.job.On[remedy.MicroBatch] = "the line makes a table, not a batch"
+	}
+	if found.detail == "placed_array" && !has(c, trace.SignNotebook) {
+		x.job.On[remedy.NotebookState] = "nothing shows a notebook"
 	}
 	if found.detail == "fork" && !has(c, trace.SignDatasets) {
 		x.job.On[remedy.MapProcesses] = "nothing shows that map of datasets runs"

@@ -125,6 +125,7 @@ var claims = map[string]claim{
 		kind("library_status")),
 	"library_start": rule("the refusal of a library's handle", []doubt{stepsMade},
 		kind("library_status", "tf_library")),
+	"placed_array": rule("nothing: it claims no cause", nil),
 	"cells": rule("a notebook with much on the card before", nil,
 		together(sign(trace.SignNotebook), figure(allocated))),
 

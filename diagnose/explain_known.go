@@ -150,6 +150,10 @@ func byWords(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				c.Framework != "tensorflow" {
 			continue
 		}
+		if cause == CauseLeak {
+			return because(cause, "", 0.5, "the text around the message says that memory grows").
+				saying("memory is said to grow while it runs"), true
+		}
 		return because(cause, "", 0.5, "the text around the message speaks of it"), true
 	}
 	return judged{}, false
@@ -252,6 +256,19 @@ func oversized(c *trace.Crash, h *trace.Hints) judged {
 		*c.Requested, *c.Capacity, oversizedBy(c, h))
 }
 
+// deviceBuffer is what the runtime says where an array gets no place. A compiled program that does
+// not fit has other words.
+var deviceBuffer = regexp.MustCompile(`(?i)error allocating device buffer|` +
+	`attempting to allocate [\d.]+ ?[KMGT]?i?B?\. that was not possible`)
+
+// placedArray: the message tells of one array, and not of whose arrays fill the rest.
+func placedArray(c *trace.Crash) judged {
+	return because(CauseUnknown, "placed_array", 0,
+		"one array found no place beside what is on the device already: arrays that this program still "+
+			"refers to (jax.live_arrays() lists them), those of an earlier run in the same process, or "+
+			"another process that has not ended")
+}
+
 // bySize uses the size of the request: large tensors belong to a batch.
 func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch {
@@ -269,6 +286,8 @@ func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"the program needs %s, and %s are there: %s are its arguments (weights, optimizer state), %s what "+
 				"the step itself needs, which grows with the batch", *c.Requested, *c.Capacity, m[2], m[1]).
 			saying("its arguments and what the step itself needs do not fit together"), true
+	case c.Kind == "jax_exhausted" && deviceBuffer.MatchString(c.Text):
+		return placedArray(c), true
 	case c.Kind == "jax_exhausted" && c.Requested != nil && c.Capacity != nil:
 		there := fmt.Sprintf("%s are there", *c.Capacity)
 		if c.Free != nil {

@@ -37,58 +37,96 @@ func hedged(reason string, j judged) string {
 	return "what filled it is not shown; it may be that " + reason
 }
 
+// opening is a row of the words that a verdict begins with: what ran out. The first row whose
+// evidence the log shows is taken.
+type opening struct {
+	needs string // the evidence, in words
+	is    func(*trace.Crash, judged) bool
+	says  string // PROBABLY stands where a doubt is said
+}
+
+// openings has a row for everything that a verdict can begin with.
+var openings = []opening{
+	{"a size that nobody meant", ofCause(CauseBug), "An allocation of an impossible size failed"},
+	{"Apple's refusal below its limit", allOf(situated("refused"), within(event.WhereMPS)),
+		"Apple's GPU refused memory below its limit"},
+	{"figures of a card with room", situated("refused"),
+		"The driver refused memory although the card was not full"},
+	{"the program's own cap", situated("own_cap"),
+		"The program's own cap on the card's memory was reached"},
+	{"words of a heap", situated("heap"), "The limit of the program's own heap was reached"},
+	{"a mapping that was refused", situated("mappings"), "Host memory was refused to the process"},
+	{"a shared mapping that was refused", situated("shm_map", "map_count"),
+		"Shared memory could not be had"},
+	{"locked host memory, or WSL", situated("pinned", "wsl"), "CUDA could not get memory"},
+	{"Ray's words about its store", situated("object_store"),
+		"Ray's object store PROBABLY ran out of room"},
+	{"Dask's own words", situated("dask_worker"),
+		"A worker of Dask PROBABLY reached its own limit on memory"},
+	{"figures of a node with room", allOf(ofKind("ray_oom"), func(c *trace.Crash, _ judged) bool {
+		return belowFull(c)
+	}), "Ray's own limit on the memory of the node was reached"},
+	{"Ray's words about waiting", ofKind("ray_gpu_wait"), "The card did not become free"},
+	{"a handle that was refused, without figures", situated("handle"),
+		"A GPU library could not make its handle, probably because the card was full"},
+	{"a kernel of a notebook that is gone, and no reason", allOf(ofKind("kernel_died"), unsure),
+		"The notebook's kernel died, perhaps because host memory ran out"},
+	{"a worker that is gone, and no reason", allOf(ofKind("pool_worker"), unsure),
+		"A worker process died, probably because host memory ran out"},
+	{"CUDA's refusal without a figure", allOf(ofKind("torch_raw"), func(c *trace.Crash, _ judged) bool {
+		return c.Requested == nil && c.Capacity == nil && c.Allocated == nil && c.Free == nil
+	}), "CUDA was refused memory"},
+	{"words of a TPU's memory", allOf(within(event.WhereGPU), func(c *trace.Crash, _ judged) bool {
+		return ofTPU.MatchString(c.Text)
+	}), "The memory of the TPU PROBABLY ran out"},
+	{"a refusal of the card", within(event.WhereGPU), "The card PROBABLY ran out of memory"},
+	{"a refusal of Apple's GPU", within(event.WhereMPS),
+		"The memory that Apple's GPU may use PROBABLY ran out"},
+	{"words of /dev/shm", within(event.WhereShm), "Shared memory (/dev/shm) PROBABLY ran out"},
+	{"words of a job's limit", within(event.WhereCgroup),
+		"PROBABLY the job's own limit on host memory was reached"},
+	{"words of host memory", within(event.WhereHost), "PROBABLY host memory ran out"},
+	{"words of memory", func(*trace.Crash, judged) bool { return true }, "PROBABLY memory ran out"},
+}
+
+func ofCause(cause Cause) func(*trace.Crash, judged) bool {
+	return func(_ *trace.Crash, j judged) bool { return j.cause == cause }
+}
+
+func situated(details ...string) func(*trace.Crash, judged) bool {
+	return func(_ *trace.Crash, j judged) bool { return slices.Contains(details, j.detail) }
+}
+
+func ofKind(kind string) func(*trace.Crash, judged) bool {
+	return func(c *trace.Crash, _ judged) bool { return c.Kind == kind }
+}
+
+func within(where event.Where) func(*trace.Crash, judged) bool {
+	return func(c *trace.Crash, _ judged) bool { return c.Where == where }
+}
+
+func unsure(c *trace.Crash, _ judged) bool { return c.Sure < 0.8 }
+
+func allOf(a, b func(*trace.Crash, judged) bool) func(*trace.Crash, judged) bool {
+	return func(c *trace.Crash, j judged) bool { return a(c, j) && b(c, j) }
+}
+
+// subject gives the opening words of a verdict.
 func subject(c *trace.Crash, j judged) string {
+	row := slices.IndexFunc(openings, func(o opening) bool { return o.is(c, j) })
 	probably := ""
-	if c.Sure < 0.8 {
+	if unsure(c, j) {
 		probably = "probably "
 	}
-	switch {
-	case j.cause == CauseBug:
-		return "An allocation of an impossible size failed"
-	case j.detail == "refused" && c.Where == event.WhereMPS:
-		return "Apple's GPU refused memory below its limit"
-	case j.detail == "refused":
-		return "The driver refused memory although the card was not full"
-	case j.detail == "own_cap":
-		return "The program's own cap on the card's memory was reached"
-	case j.detail == "heap":
-		return "The limit of the program's own heap was reached"
-	case j.detail == "mappings":
-		return "Host memory was refused to the process"
-	case j.detail == "shm_map", j.detail == "map_count":
-		return "Shared memory could not be had"
-	case j.detail == "pinned", j.detail == "wsl":
-		return "CUDA could not get memory"
-	case j.detail == "object_store":
-		return "Ray's object store " + probably + "ran out of room"
-	case j.detail == "dask_worker":
-		return "A worker of Dask " + probably + "reached its own limit on memory"
-	case c.Kind == "ray_oom" && belowFull(c):
-		return "Ray's own limit on the memory of the node was reached"
-	case c.Kind == "ray_gpu_wait":
-		return "The card did not become free"
+	says := capital(strings.Replace(openings[row].says, "PROBABLY ", probably, 1))
+	if c.Where == event.WhereCgroup || c.Where == event.WhereHost {
+		says += killed(c)
 	}
-	switch {
-	case c.Where == event.WhereGPU && ofTPU.MatchString(c.Text):
-		return "The memory of the TPU " + probably + "ran out"
-	}
-	switch c.Where {
-	case event.WhereGPU:
-		return "The card " + probably + "ran out of memory"
-	case event.WhereMPS:
-		return "The memory that Apple's GPU may use " + probably + "ran out"
-	case event.WhereShm:
-		return "Shared memory (/dev/shm) " + probably + "ran out"
-	case event.WhereCgroup:
-		return capital(probably + "the job's own limit on host memory was reached" + killed(c))
-	case event.WhereHost:
-		return capital(probably + "host memory ran out" + killed(c))
-	}
-	return capital(probably + "memory ran out")
+	return says
 }
 
 // ofTPU are words of the memory of a TPU.
-var ofTPU = regexp.MustCompile(`(?i)\bhbm (?:capacity|usage)|memory space hbm|[\d.]+[KMGT] hbm|tpu_worker`)
+var ofTPU = regexp.MustCompile(`(?i)\bhbm (?:capacity|usage)|memory space hbm|[\d.]+[KMGT] hbm|tpu_worker|_HBM\d`)
 
 // belowFull reports whether a node was well below its capacity, by the figures of the message.
 func belowFull(c *trace.Crash) bool {
@@ -123,6 +161,8 @@ func figures(c *trace.Crash) string {
 			fmt.Sprintf("the program allows itself %s, %s were free", *c.Capacity, *c.Free))
 	case c.Free != nil && c.Capacity != nil:
 		parts = append(parts, fmt.Sprintf("%s of %s were free", *c.Free, *c.Capacity))
+	case c.Free != nil && c.Allocated == nil:
+		parts = append(parts, c.Free.String()+" were free")
 	case c.Allocated != nil && c.Capacity != nil:
 		parts = append(parts, fmt.Sprintf("%s of %s were in use", *c.Allocated, *c.Capacity))
 	case c.Capacity != nil:

@@ -51,8 +51,12 @@ func trials() []*Remedy {
 			"Out[] keep results of others",
 		Equivalence: Exact,
 		Walls:       onDevice,
-		Frameworks:  torch,
+		Frameworks:  []Framework{PyTorch, JAX},
 		how: func(job Job, _ Setup) How {
+			if job.Framework == JAX {
+				return How{Code: lines("for a in jax.live_arrays(): print(a.shape, a.nbytes)   # what is still there",
+					"del params, state; gc.collect()   # or restart the kernel, and end an earlier process")}
+			}
 			return How{Code: lines("memroom.free()   # after `import memroom`; or by hand:",
 				"import sys, gc; sys.last_traceback = sys.last_value = sys.last_exc = None",
 				"%reset -f out", job.letGo("model"))}
