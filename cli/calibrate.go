@@ -269,14 +269,14 @@ func (w *cardMeasurement) shape(m probe.ShapeBytes) error {
 	case m.Conv != nil && *m.Conv >= 0 && *m.Conv < len(w.shapes.Conv):
 		size := plan.ConvSizes{Convolution: w.shapes.Conv[*m.Conv]}
 		if err := json.Unmarshal(m.Bytes, &size.ConvBytes); err != nil {
-			return fmt.Errorf("Python sent a measurement that cannot be read (%w): "+
+			return fmt.Errorf("a measurement that Python sent cannot be read (%w): "+
 				"run `memroom calibrate` again", err)
 		}
 		w.found.Conv = append(w.found.Conv, size)
 	case m.RNN != nil && *m.RNN >= 0 && *m.RNN < len(w.shapes.RNN):
 		size := plan.RNNSizes{Recurrent: w.shapes.RNN[*m.RNN]}
 		if err := json.Unmarshal(m.Bytes, &size.RNNBytes); err != nil {
-			return fmt.Errorf("Python sent a measurement that cannot be read (%w): "+
+			return fmt.Errorf("a measurement that Python sent cannot be read (%w): "+
 				"run `memroom calibrate` again", err)
 		}
 		w.found.RNN = append(w.found.RNN, size)
