@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"memroom/testenv"
 	"memroom/trial"
 )
 
@@ -29,6 +30,7 @@ func rehearsedWith(width string) string {
 // TestTuneRehearsesBeforeTheFirstTrial: weights of 6 GiB cannot fit into 2 GiB, whatever way the
 // script gets its settings. That is told before anything is started.
 func TestTuneRehearsesBeforeTheFirstTrial(t *testing.T) {
+	testenv.Python(t, "torch")
 	for _, c := range []struct {
 		name, width string
 		args        []string
