@@ -237,7 +237,7 @@ class Picks(unittest.TestCase):
             found = re.search(governor.MATCHES, text)
             self.assertEqual(bool(found), wanted, text)
 
-    def test_is_told_and_nothing_is_split(self):
+    def test_nothing_is_split(self):
         def loop():
             hidden = [
                 nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.Linear(64, 8)) for _ in range(5)
@@ -332,9 +332,9 @@ class SmallCalls(unittest.TestCase):
 
 class Masks(unittest.TestCase):
     def test_the_generator_of_a_card_is_set_only_where_it_has_moved(self):
-        for now, sets in ((torch.zeros(16), 0), (torch.ones(16), 1)):
+        for found, sets in ((torch.zeros(16), 0), (torch.ones(16), 1)):
             states = torch.get_rng_state(), ("a card", torch.zeros(16)), []
-            with mock.patch("torch.cuda.get_rng_state", return_value=now):
+            with mock.patch("torch.cuda.get_rng_state", return_value=found):
                 with mock.patch("torch.cuda.set_rng_state") as set_state:
                     generators.put_back(states)
             self.assertEqual(set_state.call_count, sets)
