@@ -1,5 +1,5 @@
 """What --fit chooses against the best of a grid of settings made by hand, on a real card:
-`python bench/gpu/fit_grid.py --out FILE [--jobs 3] [--seconds N] [CASE...]`.
+`python bench/gpu/fit_grid.py --out FILE [--jobs 3] [--seconds N] [--known] [CASE...]`.
 
 The grid is pieces x blocks x offload: the batch in 1, 2, 4 or 8 pieces with accumulation; none, a
 quarter, half, three quarters or all of the blocks checkpointed; all that is saved in host memory
@@ -12,6 +12,10 @@ the same cap, as many steps; where it runs out there, the next best. Models with
 cut by hand either. Processes start side by side, but only one computes at a time; nothing else may
 run on the card. A row is written as soon as it is known; rows that are there are not run again. The
 jobs of which no row has ever been taken come first. --table prints the median and the worst.
+
+--known takes the points of the grid from the newest rows beside this file, because no build of ours
+changes them, and times only the best of them anew. Where the script's own peak is another than in
+those rows, the whole grid is run.
 """
 
 import argparse
@@ -19,6 +23,7 @@ import concurrent.futures
 import copy
 import fcntl
 import gc
+import glob
 import json
 import os
 import statistics
@@ -35,6 +40,7 @@ PIECES = (1, 2, 4, 8)
 BLOCKS = (0, 0.25, 0.5, 0.75, 1)
 STEPS, AWAY_STEPS, FIT_STEPS = 3, 2, 22
 LAST = 6  # steps that are timed of FIT_STEPS: before them --fit still looks for its choice
+CLOSE, CLOSEST = 1.1, 2  # so many points no slower than this times the best are timed again
 # Those of which the newest choice has no row yet.
 FIRST = "bert-fp32 regnet-fp32 vit-fp32 encoder-fp32 gpt2-loss-fp32 gpt2-outside-fp32".split()
 
@@ -320,7 +326,24 @@ def more_than_needed(point, pieces, share, grid):
     return fits and not point["offload"] and point["pieces"] <= pieces and point["blocks"] <= share
 
 
-def one(name, out):
+def known_grid(name, peak):
+    """The points of a job in the newest rows of earlier runs; none where its peak was another."""
+    newest: list = []
+    for path in sorted(glob.glob(os.path.join(HERE, "fit-grid-*h200.jsonl")), key=turn_of):
+        for row in rows_of(path):
+            if row["job"] == name and row.get("grid"):
+                newest = row["grid"]
+    same = newest and abs(newest[0]["peak"] - peak) <= 0.01 * peak
+    return newest if same else []
+
+
+def turn_of(path):
+    """Files of rows are named by the turn in which they were taken."""
+    turns = "second third fourth fifth sixth seventh eighth".split()
+    return next((i for i, turn in enumerate(turns) if "-%s-" % turn in path), -1)
+
+
+def one(name, out, known):
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -332,13 +355,15 @@ def one(name, out):
     made = job.make()
     with open(out + ".lock", "w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        train(torch, card, job, made, STEPS)  # clocks, kernels, libraries
-        grid = by_hand(torch, card, job, made)
-        known = {(r["job"], r["cap"]) for r in rows_of(out)}
+        plain = train(torch, card, job, made, STEPS)  # clocks, kernels, libraries
+        earlier = known_grid(name, plain["peak"]) if known else []
+        grid = earlier or by_hand(torch, card, job, made)
+        there = {(r["job"], r["cap"]) for r in rows_of(out)}
         for cap in CAPS:
-            if (name, cap) in known:
+            if (name, cap) in there:
                 continue
             row = {"job": name, "cap": cap, "limit": int(cap * grid[0]["peak"]), "grid": grid}
+            row["grid_from"] = "earlier rows" if earlier else "this run"
             row.update(fitted(torch, card, job, made, row["limit"]))
             row["best"] = best = best_under(torch, card, job, made, grid, row["limit"])
             row["ratio"] = (
@@ -403,24 +428,34 @@ def fitted(torch, card, job, made, limit):
 
 
 def best_under(torch, card, job, made, grid, limit):
-    """The fastest by hand that runs under the limit, timed there once more; None where none does.
-    The faster of its two times counts.
+    """The fastest by hand under the limit; None where none runs. The first that runs there and
+    those nearly as fast are timed once more. The faster of a point's two times counts.
     """
+    timed: list = []
     for point in sorted(grid, key=lambda g: g["seconds"]):
         if point["peak"] > limit:
             continue
-        card.clean()
-        card.allow(limit)
-        try:
-            steps = AWAY_STEPS if point["offload"] else FIT_STEPS
-            how = [point[what] for what in ("pieces", "blocks", "offload")]
-            got = train(torch, card, job, made, steps, *how)
-        except torch.cuda.OutOfMemoryError:
-            continue
-        finally:
-            card.allow(0)
-        return dict({**point, **got}, seconds=min(point["seconds"], got["seconds"]))
-    return None
+        if timed and (len(timed) == CLOSEST or point["seconds"] > CLOSE * timed[0]["known"]):
+            break
+        got = timed_under(torch, card, job, made, point, limit)
+        if got:
+            seconds = min(point["seconds"], got["seconds"])
+            timed.append(dict({**point, **got}, seconds=seconds, known=point["seconds"]))
+    return min(timed, key=lambda g: g["seconds"], default=None)
+
+
+def timed_under(torch, card, job, made, point, limit):
+    """A point by hand, run under the limit; None where it runs out."""
+    card.clean()
+    card.allow(limit)
+    try:
+        steps = AWAY_STEPS if point["offload"] else FIT_STEPS
+        how = [point[what] for what in ("pieces", "blocks", "offload")]
+        return train(torch, card, job, made, steps, *how)
+    except torch.cuda.OutOfMemoryError:
+        return None
+    finally:
+        card.allow(0)
 
 
 def rows_of(path):
@@ -457,12 +492,13 @@ def main():
     parser.add_argument("--out", default="fit-grid.jsonl")
     parser.add_argument("--jobs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--known", action="store_true", help="points by hand from earlier rows")
     parser.add_argument("--one", default="")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("cases", nargs="*")
     options = parser.parse_args()
     if options.one:
-        return one(options.one, options.out)
+        return one(options.one, options.out, options.known)
     end = time.time() + options.seconds
     known = [r["job"] for r in rows_of(options.out)]
     if not options.table:
@@ -478,7 +514,8 @@ def main():
             try:
                 subprocess.run(
                     [sys.executable, "-W", "ignore", __file__, "--one", name]
-                    + ["--out", options.out],
+                    + ["--out", options.out]
+                    + (["--known"] if options.known else []),
                     timeout=left,
                 )
             except subprocess.TimeoutExpired:
