@@ -153,6 +153,7 @@ class Machine:
         self.hooked = 0  # hooks that are running
         self.limits: List[Obj] = []  # containers whose length the condition around asks for
         self.forward_depth = 0
+        self.closing: Dict[ast.If, Set[str]] = {}  # see _closes
         self.ran: Set[ast.AST] = set()  # functions that some call reached
         self.given: Set[Any] = set()  # forward passes whose results unknown code was given
         self.runs: Dict[ast.AST, int] = {}
@@ -495,6 +496,8 @@ class Machine:
         truth, narrowed = self.test(s.test, frame)
         if truth is not None:
             return self.block(s.body if truth else s.orelse, frame)
+        if s not in self.closing:
+            self.closing.update(_closes(s))
         self.conditions.append(len(self.rounds))
         before = dict(frame.vars)
         for name, value, _ in narrowed:
@@ -517,6 +520,9 @@ class Machine:
             frame.vars.update(after)
         elif first != STOP:
             merge(frame.vars, after)
+            for name in self.closing.get(s, ()):
+                if name in after:
+                    frame.vars[name] = after[name]
         return NEXT
 
     def _measured(self, test: ast.expr, frame: Frame) -> List[Obj]:
@@ -1658,6 +1664,46 @@ def merge(into: Dict[str, Value], other: Dict[str, Value]) -> None:
             into[name] = value
         elif mine is not value and mine != value:
             into[name] = join(mine, value)
+
+
+def _closes(s: ast.If) -> Dict[ast.If, Set[str]]:
+    """if kind == "a": out = f() elif kind == "b": out = g(): the cases of one value are all there
+    are, though no else says so. For each condition of the chain the names that are set whichever
+    case it is; none where the chain has an else or asks for different things.
+    """
+    chain, subjects = [s], {_subject(s.test)}
+    while len(chain[-1].orelse) == 1 and isinstance(chain[-1].orelse[0], ast.If):
+        chain.append(chain[-1].orelse[0])
+        subjects.add(_subject(chain[-1].test))
+    found: Dict[ast.If, Set[str]] = {c: set() for c in chain}
+    if len(chain) > 1 and not chain[-1].orelse and len(subjects) == 1 and subjects != {None}:
+        found[chain[-1]] = set.intersection(*[_set_in(c.body) for c in chain])
+    return found
+
+
+def _subject(test: ast.expr) -> Optional[str]:
+    """kind of kind == "a", kind in ("a", "b"), isinstance(kind, A) and of an `or` of these"""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        asked = {_subject(v) for v in test.values}
+        return asked.pop() if len(asked) == 1 else None
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        if isinstance(test.ops[0], (ast.Eq, ast.In, ast.Is)):
+            return key(test.left)
+    if isinstance(test, ast.Call) and key(test.func) == "isinstance" and test.args:
+        return key(test.args[0])
+    return None
+
+
+def _set_in(body: List[ast.stmt]) -> Set[str]:
+    """Names that these statements set, whatever happens in them."""
+    return {
+        n.id
+        for s in body
+        if isinstance(s, ast.Assign)
+        for t in s.targets
+        for n in ast.walk(t)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
 
 
 def held_with_via(value: Value) -> List[Node]:
