@@ -2,7 +2,7 @@
 
 import ast
 import re
-from typing import Iterator, Optional, Set
+from typing import Iterator, List, Optional, Set
 
 from . import rules
 from .calls import called_without_grad
@@ -100,13 +100,20 @@ def _grad_off_for_good(file) -> bool:
         isinstance(n, ast.keyword) and n.arg == "volatile" and constant(n.value) is not False
         for n in file.nodes
     ) or any(
-        isinstance(s, ast.Expr)
-        and isinstance(s.value, ast.Call)
-        and (file.callee(s.value) or "").endswith("set_grad_enabled")
-        and s.value.args
-        and constant(s.value.args[0]) is not True
+        (file.callee(call) or "").endswith("set_grad_enabled")
+        and call.args
+        and constant(call.args[0]) is not True
         for s in file.statements
+        if isinstance(s, ast.Expr)
+        for call in _chosen(s.value)
     )
+
+
+def _chosen(node) -> List[ast.Call]:
+    """enable(True) if training else enable(False): either of the two"""
+    if isinstance(node, ast.IfExp):
+        return _chosen(node.body) + _chosen(node.orelse)
+    return [node] if isinstance(node, ast.Call) else []
 
 
 def begins_with_grad(node) -> bool:
