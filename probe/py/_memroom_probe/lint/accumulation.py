@@ -16,7 +16,7 @@ def check(file):
             if window:
                 yield from _zeroed(loop, window)
                 yield from _unscaled(file, loop, window)
-                yield from _scheduler(loop, window)
+                yield from _scheduler(file, loop, window)
                 yield from _last(scope, loop, window)
 
 
@@ -316,7 +316,7 @@ def _divides(value):
     )
 
 
-def _scheduler(loop, window):
+def _scheduler(file, loop, window):
     inside = set(in_order(window.condition.body))
     for s in _direct(loop.body):
         if s in inside or not isinstance(s, ast.Expr):
@@ -327,11 +327,41 @@ def _scheduler(loop, window):
                 and isinstance(call.func, ast.Attribute)
                 and "sched" in (key(call.func.value) or "").lower()
             ):
+                name = key(call.func.value) or ""
+                if _counts_batches(file, name):
+                    continue
                 yield rules.finding(
                     "scheduler-each-micro-step",
                     s,
-                    "the scheduler steps at every micro-step, the optimizer once in several: the learning rate runs ahead",
+                    "the scheduler steps at every micro-step, the optimizer once in several: a "
+                    "schedule that counts optimizer steps runs ahead",
+                    hint=name.startswith("self.") and not _made(file, name),
                 )
+
+
+def _made(file, name):
+    """The statements that set a scheduler."""
+    return [
+        s
+        for s in file.statements
+        if isinstance(s, ast.Assign) and any(key(t) == name for t in targets(s))
+    ]
+
+
+def _counts_batches(file, name):
+    """OneCycleLR(optimizer, total_steps=epochs * len(loader)): as long as there are batches"""
+    made = [s.value for s in _made(file, name) if isinstance(s.value, ast.Call)]
+    given = [a for c in made for a in [*c.args, *(k.value for k in c.keywords)]]
+    words = {key(n) for a in given for n in ast.walk(a) if isinstance(n, (ast.Name, ast.Attribute))}
+    for s in file.statements:  # total = epochs * len(loader)
+        if isinstance(s, ast.Assign) and any(key(t) in words for t in targets(s)):
+            given.append(s.value)
+    asked = [n for a in given for n in ast.walk(a)]
+    return any(isinstance(n, ast.Call) and key(n.func) == "len" for n in asked) and not any(
+        re.search(r"accum|accu_|micro|grad", key(n) or "", re.I)
+        for n in asked
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
 
 
 def _last(scope, loop, window):
