@@ -462,6 +462,7 @@ def files_on_gpu(file):
     if "torch" not in file.modules:
         return
     loading = _loading_functions(file)
+    reading = _reading_functions(file)
     for scope in scopes(file):
         whole = {}  # variable -> the file it came from
         moved = {}  # variable -> the statement that moved it
@@ -479,6 +480,10 @@ def files_on_gpu(file):
                 for t in targets(s):
                     if key(t):
                         moved[key(t)] = called
+            read = reading.get(key(s.value.func)) if isinstance(s.value, ast.Call) else None
+            if read:  # xs, ys = load(path), on the host
+                whole.update((key(t), read) for t in targets(s) if key(t))
+                continue
             for target, value in pairs(s):
                 k = key(target)
                 origin = _read_from(file, value, whole)
@@ -539,6 +544,37 @@ def _loading_functions(file):
                 for k in variables(s.value) & set(moved):
                     found[name] = moved[k]
     return found
+
+
+def _reading_functions(file):
+    """Functions of this file that read a whole file and return tensors of it on the host: name ->
+    what read it.
+    """
+    found = {}
+    for name, function in file.plain_functions.items():
+        whole, tensors = {}, set()
+        for s in in_order(function.body):
+            if isinstance(s, ast.Assign):
+                for target, value in pairs(s):
+                    origin = _read_from(file, value, whole)
+                    if key(target) and origin:
+                        whole[key(target)] = origin
+                        if _is_tensor(file, value) or variables(value) & tensors:
+                            tensors.add(key(target))
+            if isinstance(s, ast.Return) and s.value is not None:
+                origin = _read_from(file, s.value, whole)
+                if origin and (_is_tensor(file, s.value) or variables(s.value) & tensors):
+                    found[name] = origin
+    return found
+
+
+def _is_tensor(file, value):
+    return any(
+        isinstance(n, ast.Call)
+        and (file.callee(n) or "").split(".")[-1]
+        in ("tensor", "from_numpy", "as_tensor", "FloatTensor", "Tensor")
+        for n in walk_here(value)
+    )
 
 
 def _read_from(file, value, whole):
