@@ -258,7 +258,8 @@ def checkpoint_kept(file) -> Iterator[dict]:
                 "checkpoint-kept",
                 s,
                 "the checkpoint is loaded to the card, and `%s` keeps that second copy of the "
-                "weights and optimizer state while the model trains" % name,
+                "weights%s while the model trains"
+                % (name, " and optimizer state" if evidence.has_optimizer(file) else ""),
             )
 
 

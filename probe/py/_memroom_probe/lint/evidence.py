@@ -119,6 +119,11 @@ _PARTS = re.compile(
 )
 
 
+# Functions in a list were put there by hand.
+_FUNCTIONS = re.compile(
+    r"(^|_|\.)(fn|func|function|callback|hook|transform|update)_?s$|_fns$", re.I
+)
+
 _COUNTS = re.compile(
     r"accum|critic|(inner|outer)_?steps$|"
     r"(layer|head|scale|level|stage|block|agent|player|member|expert|actor|domain)s$|"
@@ -146,8 +151,12 @@ def few_rounds(loop: Any, file: Any = None) -> bool:
             return bool(_COUNTS.search(key(end) or ""))
         if method(over) not in ("enumerate", "reversed", "sorted", "list", "tqdm", "zip"):
             break
+        if any(_FUNCTIONS.search(key(a) or "") for a in over.args):
+            return True
         over = over.args[0]
     if isinstance(over, (ast.List, ast.Tuple, ast.Dict, ast.Set)):
+        return True
+    if _FUNCTIONS.search(key(over) or ""):
         return True
     if file is not None and isinstance(over, ast.Name) and over.id in _written_down(file):
         return True
@@ -338,6 +347,17 @@ def published(s: ast.stmt) -> bool:
     )
 
 
+def has_optimizer(file: Any) -> bool:
+    """Is an optimizer restored from a checkpoint here, or saved with one?"""
+    return any(
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr in ("load_state_dict", "state_dict")
+        and "opt" in (key(n.func.value) or "").lower()
+        for n in file.nodes
+    )
+
+
 SHORT = 64  # rounds between two emptyings that keep little
 
 
@@ -360,6 +380,21 @@ def small_window(file: Any, loop: Any, name: str) -> bool:
                 if x.func.attr == "clear" and key(x.func.value) == name:
                     return True
     return False
+
+
+def stops_when_full(loop: Any) -> bool:
+    """if sum(len(z) for z in kept) >= limit: break, if step > limit: break"""
+    return any(
+        isinstance(n, ast.If)
+        and isinstance(n.body[-1], (ast.Break, ast.Return))
+        and any(
+            isinstance(c, ast.Compare)
+            and isinstance(c.ops[0], (ast.Gt, ast.GtE, ast.Eq))
+            and not any(isinstance(x, ast.Constant) and x.value is None for x in c.comparators)
+            for c in ast.walk(n.test)
+        )
+        for n in (ast.walk(loop) if isinstance(loop, (ast.For, ast.While)) else ())
+    )
 
 
 def ends_there(file: Any, s: Any) -> bool:

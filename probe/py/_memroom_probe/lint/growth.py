@@ -129,7 +129,22 @@ def programs(file: Any) -> Iterator[dict]:
                     s,
                     "every round of the loop compiles a program of its own (`%s`), and the cache "
                     "of compiled code keeps it" % key(n.func),
+                    hint=_of_folds(loop),
                 )
+
+
+_FOLDS = re.compile(r"(^|_)(fold|split|seed|repeat)s?($|_)|kfold", re.I)
+
+
+def _of_folds(loop: Any) -> bool:
+    """for fold, (train, val) in enumerate(splits): a handful"""
+    head = [loop.target, loop.iter] if isinstance(loop, ast.For) else []
+    return any(
+        _FOLDS.search((key(n) or "").split(".")[-1])
+        for part in head
+        for n in ast.walk(part)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
 
 
 def _long_loop(file: Any, s: ast.stmt) -> Any:

@@ -78,13 +78,22 @@ HARMLESS = re.compile(
     r"^(print|logging|logger|wandb|tqdm|matplotlib|plt|numpy|np|json|pickle|math|os|time|csv|"
     r"torch|sklearn|pandas|random|statistics|mlflow|pprint)(\.|$)"
 )
-DIFFERENTIATES = re.compile(r"backward|^optimi[sz]e(_|$)|^update_(model|params|parameters)$")
+# A network that reads a sequence from its end is called backward_rnn, and differentiates nothing.
+DIFFERENTIATES = re.compile(
+    r"backward(?!_?(model|net|rnn|lstm|gru|cell|layer|conv|actor|critic|flow|policy|encoder|decoder|"
+    r"dynamics|warp|process|diffusion|transition|kernel|sde))|"
+    r"^optimi[sz]e(_|$)|^update_(model|params|parameters)$",
+    re.I,
+)
 QUIET = re.compile(r"no_grad|inference_mode")
 KERAS_BUILDS = re.compile(
     r"^(tensorflow\.)?(python\.)?keras\.((models|engine)\.)?(Model|Sequential|load_model|"
     r"clone_model|model_from_json)$|^(tensorflow\.)?keras\.applications\.[\w.]*[A-Z]\w*$"
 )
 
+
+# Distributions that a policy gives: their samples have no gradient. Those of an autoencoder do.
+_OF_ACTIONS = re.compile(r"^(dist(ribution)?|(action|policy)_dist\w*|pi|categorical)$", re.I)
 
 # What models carry beside their layers.
 _NO_MODULE = re.compile(
@@ -639,7 +648,9 @@ class Library:
                 return frozenset([n])
             m.in_place(n, inputs[1:])
             return frozenset([n])
-        if n.kind == "distribution" and name in ("sample", "sample_n"):
+        if name in ("sample", "sample_n") and (
+            n.kind == "distribution" or _OF_ACTIONS.search(n.label)
+        ):
             return frozenset([m.node(False)])
         return self._reckoned(n, name, args, inputs, e)
 

@@ -26,6 +26,7 @@ from .evidence import (
     SMALL,
     ends_there,
     few_rounds,
+    has_optimizer,
     higher_order,
     missing_key,
     of_this_round,
@@ -33,6 +34,7 @@ from .evidence import (
     rounds_around,
     short_window,
     small_window,
+    stops_when_full,
 )
 from .flow import is_model_name, module_classes
 from .keeping import cut_or_begun
@@ -373,7 +375,8 @@ class Judge:
             return False  # no model acts in this loop, or somebody else has what it gave
         around = [r.loop for r in n.born]
         around = around[: around.index(loop)] if loop in around else []
-        return any(outer.backward for outer in around)
+        # What a forward() leaves behind is gone with it, unless its own training loop is here.
+        return any(outer.backward and outer.kind != "forward" for outer in around)
 
     def _unused(self, n: Node) -> bool:
         return n.quiet and not n.used and n not in self.m.returned
@@ -448,6 +451,8 @@ class Judge:
             return
         if not loop.kind and not _of_a_dataset(loop):
             return  # the pieces of one image, the samples of one batch
+        if stops_when_full(loop.node):
+            return
         for n, path in kept:
             if _same_keys(self.file, loop.node, path[-1].where[-1][1]):
                 continue
@@ -459,6 +464,7 @@ class Judge:
                     % (n.label or "the output", obj.label or "a list"),
                     hint=_for_the_card(self.file, path[-1].where[-1][1], n.label, obj.label)
                     or _class_scores(self.file, path[-1].where[-1][1], n.label, obj.label)
+                    or _one_number_each(self.file, path[-1].where[-1][1], n.label, obj.label)
                     or self._told_before(loop),
                 )
                 return
@@ -869,7 +875,8 @@ class Judge:
                 "checkpoint-kept",
                 s,
                 "the checkpoint is loaded to the card, and a variable keeps that second copy of "
-                "the weights and optimizer state while the model trains",
+                "the weights%s while the model trains"
+                % (" and optimizer state" if has_optimizer(self.file) else ""),
             )
         else:
             yield from self.tell(
@@ -1107,6 +1114,27 @@ def _class_scores(file: Any, s: Any, *labels: Any) -> bool:
             or _one_column(s)
             or _few_classes(file)
         )
+    )
+
+
+# One number a sample, unless a number for each pixel is meant.
+_NUMBERS = re.compile(
+    r"(^|_)(err(or)?|mse|mae|rmse|nll|elbo|energy|entropy|dist(ance)?|norm|conf(idence)?|loss|len|"
+    r"length|anomaly_score|reward|value|return|logp(rob)?|log_?prob|log_?likelihood)(s|es)?$",
+    re.I,
+)
+
+
+_MAPS = re.compile(r"pixel|heat|(^|_)maps?($|_)|segm|voxel|depth|token|vocab", re.I)
+
+
+def _one_number_each(file: Any, s: Any, *labels: Any) -> bool:
+    """errors.append(error_of(images)), in a function that does not speak of maps"""
+    place = file.places.get(s)
+    where = place.function if place is not None and place.function is not None else file.tree
+    named = {x for x in labels if x} | {n.id for n in walk_here(s) if isinstance(n, ast.Name)}
+    return any(_NUMBERS.search(x) for x in named) and not any(
+        _MAPS.search(w) for w in _words(where) | {getattr(where, "name", "")}
     )
 
 

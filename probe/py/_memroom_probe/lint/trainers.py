@@ -86,6 +86,8 @@ def eval_logits(file) -> Iterator[dict]:
             continue
         if keyword(call, "preprocess_logits_for_metrics") is not None:
             continue
+        if name == "Seq2SeqTrainer" and _generates(metrics):
+            continue
         if large or name in ("Seq2SeqTrainer", "SFTTrainer"):
             yield rules.finding(
                 "trainer-keeps-logits",
@@ -93,6 +95,15 @@ def eval_logits(file) -> Iterator[dict]:
                 "compute_metrics needs the predictions, so the Trainer keeps the logits of all "
                 "evaluation batches on the card until the end",
             )
+
+
+def _generates(metrics: ast.expr) -> bool:
+    """compute_metrics=f if args.predict_with_generate else None: token ids, no logits"""
+    return isinstance(metrics, ast.IfExp) and any(
+        (key(n) or "").endswith("predict_with_generate")
+        for n in ast.walk(metrics.test)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
 
 
 def lightning_outputs(file) -> Iterator[dict]:
@@ -168,9 +179,23 @@ def kbit_upcast(file) -> Iterator[dict]:
             yield rules.finding(
                 "kbit-upcast",
                 call,
-                "this upcasts every weight that is not quantized to float32: norms, embeddings, "
-                "lm_head, and with it the logits",
+                "this upcasts every weight that is not quantized to float32: "
+                + ("norms and embeddings" if _without_head(file) else _WITH_HEAD),
             )
+
+
+_WITH_HEAD = "norms, embeddings, lm_head, and with it the logits"
+_HEADLESS = re.compile(r"^AutoModel$|For(Sequence|Token|Image|Audio)Classification$|^SEQ_CLS$")
+
+
+def _without_head(file) -> bool:
+    """A classifier or a bare encoder: no logits of a vocabulary"""
+    names = {
+        getattr(n, "attr", None) or getattr(n, "id", "")
+        for n in file.nodes
+        if isinstance(n, (ast.Name, ast.Attribute))
+    }
+    return any(_HEADLESS.search(n) for n in names) and not any("CausalLM" in n for n in names)
 
 
 def model_search(file) -> Iterator[dict]:
