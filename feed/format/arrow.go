@@ -18,8 +18,8 @@ const notATime = math.MinInt64
 
 // arrowField says what an Arrow column becomes. Numbers and truth values stay what they are, times
 // become datetime64 and timedelta64 of the same unit (time zones are dropped: values are UTC),
-// decimals float64, texts and binaries objects, lists of numbers lists, fixed lists of numbers rows
-// of a matrix, and everything nested deeper its JSON text.
+// decimals float64, texts and binaries objects, lists of numbers lists, lists of one size (of lists
+// of one size, ...) arrays of that shape, and everything else its JSON text.
 func arrowField(name string, t arrow.DataType, null bool) Field {
 	f := Field{Null: null}
 	f.Column = table.Column{Name: name, Kind: table.Text, From: t.String() + " as JSON"}
@@ -37,9 +37,10 @@ func arrowField(name string, t arrow.DataType, null bool) Field {
 	case *arrow.BinaryType, *arrow.LargeBinaryType, *arrow.BinaryViewType, *arrow.FixedSizeBinaryType:
 		f.Column = table.Column{Name: name, Kind: table.Binary, From: t.String()}
 	case *arrow.FixedSizeListType:
-		if dtype, width, ok := arrowScalar(t.Elem()); ok && plainNumber(t.Elem()) {
+		shape, item := arrowShape(t)
+		if dtype, width, ok := arrowScalar(item); ok && product(shape) <= mostValues {
 			f.Column = table.Column{Name: name, Kind: table.Fixed, DType: dtype, From: t.String(),
-				Shape: []int{int(t.Len())}, Width: width * int(t.Len())}
+				Shape: shape, Width: width * product(shape)}
 		}
 	case arrow.ListLikeType:
 		if dtype, width, ok := arrowScalar(t.Elem()); ok && plainNumber(t.Elem()) &&
@@ -52,6 +53,35 @@ func arrowField(name string, t arrow.DataType, null bool) Field {
 		f = arrowField(name, e.StorageType(), null)
 	}
 	return f
+}
+
+// arrowShape gives the sizes of lists of one size within each other, outermost first, and what the
+// innermost hold.
+func arrowShape(t arrow.DataType) (shape []int, item arrow.DataType) {
+	for list, ok := t.(*arrow.FixedSizeListType); ok; list, ok = t.(*arrow.FixedSizeListType) {
+		shape, t = append(shape, int(list.Len())), list.Elem()
+	}
+	return shape, t
+}
+
+// mostValues is how many values an array in one row may have. A hostile shape would overflow.
+const mostValues = 1 << 31
+
+// product gives how many values arrays of a shape have; of more than mostValues, no more than that.
+func product(shape []int) int {
+	n := 1
+	for _, size := range shape {
+		if n *= size; n > mostValues {
+			break
+		}
+	}
+	return n
+}
+
+// anyMissing says whether a row is missing, or a value within an array of one shape.
+func anyMissing(values arrow.Array) bool {
+	list, deeper := values.(*array.FixedSizeList)
+	return values.NullN() > 0 || deeper && anyMissing(list.ListValues())
 }
 
 // arrowScalar gives the NumPy dtype of a type of fixed width.
@@ -206,10 +236,12 @@ func addMissing(into *table.Data, c table.Column) error {
 }
 
 func appendFixed(into *table.Data, c table.Column, values arrow.Array) error {
-	natural, width, ok := arrowScalar(values.DataType())
 	if list, is := values.(*array.FixedSizeList); is {
-		return appendMatrix(into, c, list)
+		item := c
+		item.Shape, item.Width = nil, c.Width/max(1, product(c.Shape))
+		return appendMatrix(into, item, list)
 	}
+	natural, width, ok := arrowScalar(values.DataType())
 	if ok && natural == c.DType && values.NullN() == 0 && copied(values) {
 		raw := values.Data().Buffers()[1].Bytes()
 		from := values.Data().Offset() * width
@@ -235,25 +267,29 @@ func copied(values arrow.Array) bool {
 	return plainNumber(values.DataType())
 }
 
-func appendMatrix(into *table.Data, c table.Column, list *array.FixedSizeList) error {
-	items := list.ListValues()
+// appendMatrix adds the values of arrays of one shape, which lie side by side at any depth.
+func appendMatrix(into *table.Data, item table.Column, list *array.FixedSizeList) error {
+	shape, _ := arrowShape(list.DataType())
+	inner := func(from, to int) error {
+		start, _ := list.ValueOffsets(from)
+		part := array.NewSlice(list.ListValues(), start, start+int64(to-from)*int64(shape[0]))
+		defer part.Release()
+		return appendFixed(into, item, part)
+	}
+	if list.NullN() == 0 {
+		return inner(0, list.Len())
+	}
 	for i := range list.Len() {
-		start, end := list.ValueOffsets(i)
-		part := array.NewSlice(items, start, end)
-		flat := c
-		flat.Shape = nil
-		flat.Width = c.Width / max(1, c.Shape[0])
-		var err error
-		if list.IsNull(i) {
-			for range c.Shape[0] {
-				err = addMissing(into, flat)
+		if !list.IsNull(i) {
+			if err := inner(i, i+1); err != nil {
+				return err
 			}
-		} else {
-			err = appendFixed(into, flat, part)
+			continue
 		}
-		part.Release()
-		if err != nil {
-			return err
+		for range product(shape) {
+			if err := addMissing(into, item); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

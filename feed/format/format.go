@@ -295,13 +295,13 @@ func Columns(fields []Field) []table.Column {
 	columns := make([]table.Column, len(fields))
 	for i, f := range fields {
 		c := f.Column
-		integer := c.Kind == table.Fixed && len(c.Shape) == 0 && len(c.DType) == 3 &&
+		integer := c.Kind == table.Fixed && len(c.DType) == 3 &&
 			strings.ContainsRune("iub", rune(c.DType[1]))
 		switch {
 		case f.Any:
 			c = table.FixedOf(c.Name, "<f8", 8, c.From)
 		case f.Null && integer:
-			c.DType, c.Width = "<f8", 8
+			c.DType, c.Width = "<f8", 8*product(c.Shape)
 		}
 		columns[i] = c
 	}

@@ -140,7 +140,7 @@ func (d *ipcFile) note(part int) error {
 	ix := d.ix
 	var size int64
 	for i, column := range batch.Columns() {
-		ix.Fields[i].Null = ix.Fields[i].Null || column.NullN() > 0
+		ix.Fields[i].Null = ix.Fields[i].Null || anyMissing(column)
 		size += arrowSize(ix.Fields[i], column)
 	}
 	rows := batch.NumRows()
@@ -160,7 +160,7 @@ func (d *ipcFile) note(part int) error {
 func arrowSize(f Field, column arrow.Array) int64 {
 	rows := int64(column.Len())
 	if f.Kind == table.Fixed {
-		return rows * int64(max(f.Width, 8))
+		return rows * int64(max(Columns([]Field{f})[0].Width, 8))
 	}
 	size := 16 * rows
 	if d, ok := column.(*array.Dictionary); ok { // every row gets its value: take the mean
