@@ -196,26 +196,26 @@ func scanTFRecord(f source.File, o Options) (*Index, error) {
 	var names []string
 	profiles := map[string]*tfProfile{}
 	var b blocker
-	room := []byte{}
+	check := tfCheck{kinds: map[string]int{}}
 	err := eachRow(f, 0, recordRows, func(row []byte, at int64) error {
-		data, why := payload(row)
-		if why == "" {
-			why = features(data, func(name string, kind int, list []byte) string {
-				p := profiles[name]
-				if p == nil {
-					p = &tfProfile{kind: kind}
-					profiles[name] = p
-					names = append(names, name)
-				}
-				return p.add(name, kind, list, &room)
-			})
-		}
+		why := check.row(row)
 		if why != "" {
 			if o.Skip {
 				ix.Skipped++
 				return nil
 			}
 			return &BadRow{f.Name(), b.row, at, why}
+		}
+		// A row that is left out says nothing about the types, not even its good part.
+		for _, found := range check.found {
+			p := profiles[found.name]
+			if p == nil {
+				p = &tfProfile{}
+				profiles[found.name] = p
+				names = append(names, found.name)
+			}
+			p.add(found)
+			check.kinds[found.name] = p.kind
 		}
 		b.add(at, int64(len(row)), int64(len(row)))
 		return nil
@@ -231,34 +231,59 @@ func scanTFRecord(f source.File, o Options) (*Index, error) {
 	return ix, nil
 }
 
-func (p *tfProfile) add(name string, kind int, list []byte, room *[]byte) string {
-	values, texts, ok := listValues(kind, list, (*room)[:0])
-	*room = values[:0]
+// tfCheck says whether a record can be read, by looking at all of its features.
+type tfCheck struct {
+	kinds map[string]int // of features, where they are known
+	found []tfFound      // the features of the last record
+	room  []byte
+}
+
+// tfFound is a feature of a record and how many values it has.
+type tfFound struct {
+	name        string
+	kind, count int
+}
+
+func (c *tfCheck) row(row []byte) string {
+	c.found = c.found[:0]
+	data, why := payload(row)
+	if why != "" {
+		return why
+	}
+	return features(data, c.feature)
+}
+
+func (c *tfCheck) feature(name string, kind int, list []byte) string {
+	values, texts, ok := listValues(kind, list, c.room[:0])
+	c.room = values[:0]
 	count := len(texts)
-	switch {
+	switch known := c.kinds[name]; {
 	case !ok:
 		return "is not a tf.train.Example"
 	case kind == featureBytes && count > 1:
 		return fmt.Sprintf("feature %q holds %d byte strings; only one a row is read", name, count)
+	case known != 0 && kind != 0 && kind != known:
+		return fmt.Sprintf("feature %q changes its type", name)
 	case kind == featureFloats:
 		count = len(values) / 4
 	case kind == featureInts:
 		count = len(values) / 8
 	}
+	c.found = append(c.found, tfFound{name, kind, count})
+	return ""
+}
+
+func (p *tfProfile) add(found tfFound) {
 	if p.kind == 0 {
-		p.kind = kind
-	}
-	if kind != 0 && kind != p.kind {
-		return fmt.Sprintf("feature %q changes its type", name)
+		p.kind = found.kind
 	}
 	p.seen++
-	switch count {
+	switch found.count {
 	case 0:
 		p.empty++
 	case 1:
 		p.single++
 	}
-	return ""
 }
 
 func (p *tfProfile) field(name string, rows int64) Field {
@@ -282,11 +307,16 @@ func (p *tfProfile) field(name string, rows int64) Field {
 type tfDecoder struct {
 	f    source.File
 	skip bool
+	ix   *Index
 }
 
-func openTFRecord(f source.File, _ *Index, o Options) (Decoder, error) {
-	return &tfDecoder{f, o.Skip}, nil
+func openTFRecord(f source.File, ix *Index, o Options) (Decoder, error) {
+	return &tfDecoder{f, o.Skip, ix}, nil
 }
+
+// featureKinds are the kinds of features, by what a column says it is from.
+var featureKinds = map[string]int{"bytes_list": featureBytes, "float_list": featureFloats,
+	"int64_list": featureInts}
 
 func (d *tfDecoder) Close() error { return nil }
 
@@ -302,7 +332,14 @@ func (d *tfDecoder) Decode(b Block, columns []table.Column) (*table.Rows, error)
 	}
 	values := make([]found, len(columns))
 	room := []byte{}
+	check := tfCheck{kinds: map[string]int{}}
+	for _, f := range d.ix.Fields {
+		check.kinds[f.Name] = featureKinds[f.From]
+	}
 	err = rowsOf(data, recordRows, func(row []byte, at int) error {
+		if d.skip && check.row(row) != "" {
+			return nil
+		}
 		clear(values)
 		content, why := payload(row)
 		if why == "" {
@@ -314,9 +351,6 @@ func (d *tfDecoder) Decode(b Block, columns []table.Column) (*table.Rows, error)
 				}
 				return ""
 			})
-		}
-		if why != "" && d.skip {
-			return nil
 		}
 		for i := 0; i < len(columns) && why == ""; i++ {
 			why = setFeature(&rows.Data[i], columns[i], values[i].kind, values[i].list, &room)
