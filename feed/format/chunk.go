@@ -35,8 +35,7 @@ func plainWidth(c table.Column, d *schema.Column) int {
 	if c.Kind != table.Fixed || len(c.Shape) > 0 || d.MaxRepetitionLevel() > 0 {
 		return 0
 	}
-	switch d.LogicalType().(type) {
-	case schema.DecimalLogicalType, *schema.DecimalLogicalType:
+	if _, decimal := d.LogicalType().(schema.DecimalLogicalType); decimal {
 		return 0
 	}
 	switch t := d.PhysicalType(); {

@@ -107,11 +107,7 @@ func newLeafReader(chunk file.ColumnChunkReader, c table.Column, into *table.Dat
 	switch t := d.LogicalType().(type) {
 	case schema.DecimalLogicalType:
 		l.decimal, l.scale = true, t.Scale()
-	case *schema.DecimalLogicalType:
-		l.decimal, l.scale = true, t.Scale()
 	case schema.IntLogicalType:
-		l.unsigned = !t.IsSigned()
-	case *schema.IntLogicalType:
 		l.unsigned = !t.IsSigned()
 	}
 	switch levels := repeatedLevels(d.SchemaNode()); {

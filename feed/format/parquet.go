@@ -247,26 +247,19 @@ func leafType(c *schema.Column) (dtype string, width int, text bool) {
 	units := map[schema.TimeUnitType]string{schema.TimeUnitMillis: "ms", schema.TimeUnitMicros: "us",
 		schema.TimeUnitNanos: "ns"}
 	switch l := c.LogicalType().(type) {
-	case schema.DecimalLogicalType, *schema.DecimalLogicalType:
+	case schema.DecimalLogicalType:
 		return "<f8", 8, false
-	case schema.DateLogicalType, *schema.DateLogicalType:
+	case schema.DateLogicalType:
 		return "<M8[D]", 8, false
 	case schema.TimestampLogicalType:
 		return "<M8[" + units[l.TimeUnit()] + "]", 8, false
-	case *schema.TimestampLogicalType:
-		return "<M8[" + units[l.TimeUnit()] + "]", 8, false
 	case schema.TimeLogicalType:
-		return "<m8[" + units[l.TimeUnit()] + "]", 8, false
-	case *schema.TimeLogicalType:
 		return "<m8[" + units[l.TimeUnit()] + "]", 8, false
 	case schema.IntLogicalType:
 		return intType(int(l.BitWidth()), l.IsSigned())
-	case *schema.IntLogicalType:
-		return intType(int(l.BitWidth()), l.IsSigned())
-	case schema.Float16LogicalType, *schema.Float16LogicalType:
+	case schema.Float16LogicalType:
 		return "<f2", 2, false
-	case schema.StringLogicalType, *schema.StringLogicalType, schema.JSONLogicalType,
-		*schema.JSONLogicalType, schema.EnumLogicalType, *schema.EnumLogicalType:
+	case schema.StringLogicalType, schema.JSONLogicalType, schema.EnumLogicalType:
 		return "", 0, true
 	}
 	switch c.PhysicalType() {
