@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -15,7 +16,10 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	arrowdecimal "github.com/apache/arrow-go/v18/arrow/decimal"
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
+	"github.com/apache/arrow-go/v18/arrow/decimal256"
+	"github.com/apache/arrow-go/v18/arrow/extensions"
 	"github.com/apache/arrow-go/v18/arrow/float16"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
@@ -216,6 +220,50 @@ func knownColumns() map[string]knownColumn {
 		"decimal": {&arrow.Decimal128Type{Precision: 12, Scale: 2}, "<f8", func(b array.Builder, r int) {
 			b.(*array.Decimal128Builder).Append(decimal128.FromI64(odd(r)))
 		}, func(r int, _ bool) string { return fmt.Sprint(float64(odd(r)) / 100) }},
+		"date": number(arrow.FixedWidthTypes.Date64, "<M8[ms]", func(r int) int64 { return odd(r) * day },
+			func(b array.Builder, v int64) { b.(*array.Date64Builder).Append(arrow.Date64(v)) }),
+		"nanoseconds": number(arrow.FixedWidthTypes.Time64ns, "<m8[ns]",
+			func(r int) int64 { return int64(r) * 123456789 },
+			func(b array.Builder, v int64) { b.(*array.Time64Builder).Append(arrow.Time64(v)) }),
+		"small decimal": {&arrow.Decimal32Type{Precision: 9, Scale: 3}, "<f8",
+			func(b array.Builder, r int) {
+				b.(*array.Decimal32Builder).Append(arrowdecimal.Decimal32(odd(r)))
+			}, func(r int, _ bool) string { return fmt.Sprint(float64(odd(r)) / 1000) }},
+		"middle decimal": {&arrow.Decimal64Type{Precision: 12, Scale: 1}, "<f8",
+			func(b array.Builder, r int) {
+				b.(*array.Decimal64Builder).Append(arrowdecimal.Decimal64(odd(r)))
+			}, func(r int, _ bool) string { return fmt.Sprint(float64(odd(r)) / 10) }},
+		"large decimal": {&arrow.Decimal256Type{Precision: 50, Scale: 2}, "<f8",
+			func(b array.Builder, r int) {
+				b.(*array.Decimal256Builder).Append(decimal256.FromI64(odd(r)))
+			}, func(r int, _ bool) string { return fmt.Sprint(float64(odd(r)) / 100) }},
+		"large text": number(arrow.BinaryTypes.LargeString, "", words,
+			func(b array.Builder, v string) { b.(*array.LargeStringBuilder).Append(v) }),
+		"text view": number(arrow.BinaryTypes.StringView, "", words,
+			func(b array.Builder, v string) { b.(*array.StringViewBuilder).Append(v) }),
+		"large bytes": number(arrow.BinaryTypes.LargeBinary, "", words,
+			func(b array.Builder, v string) { b.(*array.BinaryBuilder).Append([]byte(v)) }),
+		"bytes view": number(arrow.BinaryTypes.BinaryView, "", words,
+			func(b array.Builder, v string) { b.(*array.BinaryViewBuilder).Append([]byte(v)) }),
+		"bytes of one size": number(&arrow.FixedSizeBinaryType{ByteWidth: 7}, "", repeated,
+			func(b array.Builder, v string) { b.(*array.FixedSizeBinaryBuilder).Append([]byte(v)) }),
+		"identities": {extensions.NewUUIDType(), "", func(b array.Builder, r int) {
+			b.(*extensions.UUIDBuilder).AppendBytes([16]byte{byte(r), 'x', 15: byte(r / 256)})
+		}, func(r int, _ bool) string {
+			return string([]byte{byte(r), 'x', 15: byte(r / 256)})
+		}},
+		"numbered classes": {&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8,
+			ValueType: arrow.PrimitiveTypes.Float32}, "<f4", func(b array.Builder, r int) {
+			if err := b.(*array.Float32DictionaryBuilder).Append(float32(r%9) / 2); err != nil {
+				panic(err)
+			}
+		}, func(r int, _ bool) string { return fmt.Sprint(float32(r%9) / 2) }},
+		"named classes": {&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int16,
+			ValueType: arrow.BinaryTypes.String}, "", func(b array.Builder, r int) {
+			if err := b.(*array.BinaryDictionaryBuilder).AppendString(repeated(r)); err != nil {
+				panic(err)
+			}
+		}, func(r int, _ bool) string { return repeated(r) }},
 		"text": number(arrow.BinaryTypes.String, "", words,
 			func(b array.Builder, v string) { b.(*array.StringBuilder).Append(v) }),
 		"class": number(arrow.BinaryTypes.String, "", repeated,
@@ -324,6 +372,14 @@ func leaf[T any](kind parquet.Type, logical schema.LogicalType, length int, dtyp
 	}, func(row int, null bool) string { return show(value(row), null) }}
 }
 
+// instant gives nanoseconds since 1970 as old writers do: those of the day, and its Julian number.
+func instant(ns int64) (v parquet.Int96) {
+	day := int64(24 * time.Hour)
+	binary.LittleEndian.PutUint64(v[:], uint64(ns%day))
+	binary.LittleEndian.PutUint32(v[8:], uint32(2440588+ns/day))
+	return v
+}
+
 func leafColumns() map[string]leafColumn {
 	odd := func(row int) int64 { return int64(row)*2654435761%1000003 - 500000 }
 	type chunk = file.ColumnChunkWriter
@@ -337,6 +393,10 @@ func leafColumns() map[string]leafColumn {
 	}
 	texts := func(w chunk, v []parquet.ByteArray, levels []int16) error {
 		_, err := w.(*file.ByteArrayColumnChunkWriter).WriteBatch(v, levels, nil)
+		return err
+	}
+	fixed := func(w chunk, v []parquet.FixedLenByteArray, levels []int16) error {
+		_, err := w.(*file.FixedLenByteArrayColumnChunkWriter).WriteBatch(v, levels, nil)
 		return err
 	}
 	// shows a number as another type has it
@@ -385,8 +445,44 @@ func leafColumns() map[string]leafColumn {
 		"moment": leaf(types.Int64, schema.NewTimestampLogicalType(true, schema.TimeUnitMicros), -1,
 			"<M8[us]", func(r int) int64 { return 1700000000000000 + odd(r) }, always, int64s),
 		"clock": leaf(types.Int32, schema.NewTimeLogicalType(true, schema.TimeUnitMillis), -1, "<m8[ms]",
-			func(r int) int32 { return int32(r * 1000) }, func(v int32, _ bool) string { return fmt.Sprint(v) },
+			func(r int) int32 { return int32(r * 1000) }, func(v int32,
+				_ bool) string {
+				return fmt.Sprint(v)
+			},
 			int32s),
+		"u64": leaf(types.Int64, schema.NewIntLogicalType(64, false), -1, "<u8",
+			func(r int) int64 { return -1 - int64(r)<<12 }, func(v int64, null bool) string {
+				if null {
+					return fmt.Sprint(float64(uint64(v)))
+				}
+				return fmt.Sprint(uint64(v))
+			}, int64s),
+		"old moment": leaf(types.Int96, nil, -1, "<M8[ns]", func(r int) parquet.Int96 {
+			return instant(1_600_000_000_000_000_000 + int64(r)*1_000_000_007)
+		}, func(v parquet.Int96, _ bool) string {
+			return fmt.Sprint(int64(binary.LittleEndian.Uint64(v[:])) +
+				(int64(binary.LittleEndian.Uint32(v[8:]))-2440588)*int64(24*time.Hour))
+		},
+			func(w chunk, v []parquet.Int96, levels []int16) error {
+				_, err := w.(*file.Int96ColumnChunkWriter).WriteBatch(v, levels, nil)
+				return err
+			}),
+		"half": leaf(types.FixedLenByteArray, schema.Float16LogicalType{}, 2, "<f2",
+			func(r int) parquet.FixedLenByteArray {
+				return binary.LittleEndian.AppendUint16(nil, float16.New(float32(r%64)/4).Uint16())
+			}, func(v parquet.FixedLenByteArray, _ bool) string {
+				return fmt.Sprint(float16.FromBits(binary.LittleEndian.Uint16(v)).Float32())
+			}, fixed),
+		"large decimal": leaf(types.FixedLenByteArray, schema.NewDecimalLogicalType(20, 3), 9, "<f8",
+			func(r int) parquet.FixedLenByteArray {
+				high := byte(0)
+				if odd(r) < 0 {
+					high = 0xFF
+				}
+				return binary.BigEndian.AppendUint64([]byte{high}, uint64(odd(r)))
+			}, func(v parquet.FixedLenByteArray, _ bool) string {
+				return fmt.Sprint(float64(int64(binary.BigEndian.Uint64(v[1:]))) / 1000)
+			}, fixed),
 		"decimal": leaf(types.Int64, schema.NewDecimalLogicalType(12, 2), -1, "<f8", odd,
 			func(v int64, _ bool) string { return fmt.Sprint(float64(v) / 100) }, int64s),
 		"f32": leaf(types.Float, nil, -1, "<f4", func(r int) float32 { return float32(odd(r)) / 3 },
@@ -409,11 +505,7 @@ func leafColumns() map[string]leafColumn {
 		}, func(v parquet.ByteArray, _ bool) string { return string(v) }, texts),
 		"bytes": leaf(types.FixedLenByteArray, nil, 4, "", func(r int) parquet.FixedLenByteArray {
 			return binary.BigEndian.AppendUint32(nil, uint32(r)*77777777)
-		}, func(v parquet.FixedLenByteArray, _ bool) string { return string(v) },
-			func(w chunk, v []parquet.FixedLenByteArray, levels []int16) error {
-				_, err := w.(*file.FixedLenByteArrayColumnChunkWriter).WriteBatch(v, levels, nil)
-				return err
-			}),
+		}, func(v parquet.FixedLenByteArray, _ bool) string { return string(v) }, fixed),
 	}
 }
 
@@ -473,6 +565,13 @@ func writeParquet(t *testing.T, c leafColumn, rows, group int, holes bool,
 	return out.Bytes()
 }
 
+// otherEncodings are those that the quick way leaves to the library.
+var otherEncodings = map[string]parquet.Encoding{
+	"i32": parquet.Encodings.DeltaBinaryPacked, "i64": parquet.Encodings.DeltaBinaryPacked,
+	"moment": parquet.Encodings.DeltaBinaryPacked, "f32": parquet.Encodings.ByteStreamSplit,
+	"f64": parquet.Encodings.ByteStreamSplit, "text": parquet.Encodings.DeltaByteArray,
+}
+
 // TestKnownColumnsInParquet: every type, over pages and row groups that end inside each other, in
 // the encodings and packings that the other library writes.
 func TestKnownColumnsInParquet(t *testing.T) {
@@ -485,15 +584,24 @@ func TestKnownColumnsInParquet(t *testing.T) {
 			parquet.WithDictionaryDefault(false), parquet.WithCompression(compress.Codecs.Zstd)},
 		"small pages": {parquet.WithDataPageSize(300), parquet.WithBatchSize(16),
 			parquet.WithDictionaryDefault(true), parquet.WithCompression(compress.Codecs.Gzip)},
+		"pages of version 2 with a dictionary": {parquet.WithDataPageVersion(parquet.DataPageV2),
+			parquet.WithDataPageSize(300), parquet.WithBatchSize(16)},
 		"small plain pages": {parquet.WithDataPageSize(300), parquet.WithBatchSize(16),
 			parquet.WithDictionaryDefault(false)},
 	}
 	for name, c := range leafColumns() {
-		for way, properties := range ways {
+		own := maps.Clone(ways)
+		if encoding, ok := otherEncodings[name]; ok {
+			own["another encoding"] = []parquet.WriterProperty{parquet.WithDictionaryDefault(false),
+				parquet.WithEncoding(encoding), parquet.WithDataPageSize(500), parquet.WithBatchSize(16)}
+		}
+		for way, properties := range own {
 			for _, holes := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s %s holes %v", name, way, holes), func(t *testing.T) {
-					f := open(t, "known.parquet", writeParquet(t, c, rows, 300, holes, properties))
+					content := writeParquet(t, c, rows, 300, holes, properties)
+					f := open(t, "known.parquet", content)
 					checkKnown(t, f, knownColumn{dtype: c.dtype, want: c.want}, rows, holes)
+					checkParts(t, content)
 				})
 			}
 		}
@@ -605,7 +713,8 @@ func TestKnownTar(t *testing.T) {
 		t.Errorf("a file without its end: %v", err)
 	}
 	_, got, _ = decoded(t, cut, Options{Skip: true})
-	if len(got) == 0 || len(got) >= len(want) || !slices.EqualFunc(got, want[:len(got)], slices.Equal) {
+	if len(got) == 0 || len(got) >= len(want) || !slices.EqualFunc(got, want[:len(got)],
+		slices.Equal) {
 		t.Errorf("%d whole samples of a file without its end", len(got))
 	}
 }
@@ -749,7 +858,8 @@ func TestFilesOfOneStream(t *testing.T) {
 			t.Errorf("%+v has other columns", other)
 		}
 	}
-	if m, err := Merge([]Field{text, b}, []Field{b, text}, "", false); err != nil || m[0].Name != "a" ||
+	if m, err := Merge([]Field{text, b}, []Field{b, text}, "",
+		false); err != nil || m[0].Name != "a" ||
 		m[1].Name != "b" {
 		t.Errorf("another order of columns: %+v, %v", m, err)
 	}
