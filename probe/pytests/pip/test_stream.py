@@ -333,6 +333,38 @@ class Formats(Case):
         found = joined(memroom.Stream(self.path("v.feather")))["v"]
         numpy.testing.assert_array_equal(found, numpy.arange(12.0).reshape(4, 3))
 
+    def test_arrays_of_several_axes_in_arrow(self):
+        rng = numpy.random.default_rng(3)
+        rows = 2_000
+        arrays = {
+            "image": rng.integers(0, 255, (rows, 4, 5, 3), "u1"),
+            "square": rng.random((rows, 3, 3), "f4"),
+            "mask": rng.random((rows, 2, 6)) < 0.5,
+        }
+
+        def nested(values):
+            flat = pyarrow.array(values.reshape(-1))
+            for size in reversed(values.shape[1:]):
+                flat = pyarrow.FixedSizeListArray.from_arrays(flat, size)
+            return flat
+
+        table = pyarrow.table({name: nested(values) for name, values in arrays.items()})
+        for compression in ("uncompressed", "zstd"):
+            pyarrow.feather.write_feather(
+                table, self.path("n.arrow"), compression=compression, chunksize=300
+            )
+            found = joined(memroom.Stream(self.path("n.arrow"), batch_size=128))
+            for name, values in arrays.items():
+                self.assertEqual(found[name].dtype, values.dtype)
+                numpy.testing.assert_array_equal(found[name], values)
+        holes = pyarrow.array(
+            [[[1, 2]], None, [[3, None]]], pyarrow.list_(pyarrow.list_(pyarrow.int16(), 2), 1)
+        )
+        pyarrow.feather.write_feather(pyarrow.table({"h": holes}), self.path("h.arrow"))
+        found = joined(memroom.Stream(self.path("h.arrow")))["h"]
+        gone = numpy.nan
+        numpy.testing.assert_array_equal(found, [[[1, 2]], [[gone, gone]], [[3, gone]]])
+
     def test_parquet_lists_in_a_row_group_of_many_parts(self):
         rng = numpy.random.default_rng(1)
         rows = 40_000
@@ -1188,6 +1220,16 @@ class Convert(Case):
                 continue
             for one, other in zip(ours[name], theirs[name]):
                 self.assertTrue(one is other or numpy.array_equal(one, other), name)
+
+    def test_arrays_of_several_axes(self):
+        values = numpy.random.default_rng(5).random((700, 3, 4), "f4")
+        numpy.save(self.path("a.npy"), values)
+        self.convert("a.npy", "b.arrow", "--batch", "100")
+        found = joined(memroom.Stream(self.path("b.arrow")))["data"]
+        self.assertEqual(found.dtype, values.dtype)
+        numpy.testing.assert_array_equal(found, values)
+        theirs = pyarrow.feather.read_table(self.path("b.arrow"))["data"]
+        self.assertEqual(theirs.to_pylist(), values.tolist())
 
     def test_row_groups_stay_small(self):
         numpy.save(self.path("a.npy"), numpy.random.default_rng(1).random((400_000, 16), "f4"))
