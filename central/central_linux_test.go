@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"zombiezen.com/go/sqlite"
+
 	"memroom/relay"
 	"memroom/testenv"
 )
@@ -224,6 +226,9 @@ func TestFullDisk(t *testing.T) {
 	if !full {
 		t.Fatalf("a full disk gives %v after %d bytes", err, kept.Len())
 	}
+	if err := c.db.(*sqliteDB).meaning(sqlite.ResultIOErrWrite.ToError()); !errors.Is(err, ErrFull) {
+		t.Errorf("a write that fails where nothing fits: %v", err)
+	}
 	for _, name := range []string{ballast, filepath.Join(home, "central.fill")} {
 		if err := os.Truncate(name, 0); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
@@ -243,6 +248,48 @@ func TestFullDisk(t *testing.T) {
 	}
 	if got := content(t, c, id, "output"); got != kept.String() {
 		t.Errorf("the database holds %d bytes, want %d", len(got), kept.Len())
+	}
+}
+
+// TestDisksThatFail: SQLite calls much an I/O error. Where something fits on the disk, it is not
+// called full, what failed is told, and the sender may come again.
+func TestDisksThatFail(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "central.sqlite")
+	db, err := openSQLite(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.close()
+	for code, want := range map[sqlite.ResultCode]string{
+		sqlite.ResultIOErrRead: "cannot be read (", sqlite.ResultIOErrShortRead: "cannot be read (",
+		sqlite.ResultIOErrWrite: "cannot be written", sqlite.ResultIOErrFsync: "cannot be written",
+		sqlite.ResultIOErrLock: "cannot be locked", sqlite.ResultIOErrNoMem: "no memory",
+		sqlite.ResultIOErrMMap: "cannot be read or written (",
+		sqlite.ResultIOErr:     "cannot be read or written (",
+	} {
+		err := db.meaning(code.ToError())
+		if errors.Is(err, ErrFull) || !errors.Is(err, ErrAway) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), path) {
+			t.Errorf("%v: %v", code, err)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "central-room-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("%q is left on the disk (%v)", left, err)
+	}
+	for code, want := range map[sqlite.ResultCode]error{sqlite.ResultFull: ErrFull,
+		sqlite.ResultBusy: ErrAway, sqlite.ResultLocked: ErrAway} {
+		if err := db.meaning(code.ToError()); !errors.Is(err, want) {
+			t.Errorf("%v: %v, want %v", code, err, want)
+		}
+	}
+	if err := db.meaning(nil); err != nil {
+		t.Errorf("nothing wrong: %v", err)
+	}
+	for _, said := range []error{sqlite.ResultCorrupt.ToError(), os.ErrPermission} {
+		if err := db.meaning(said); err != said {
+			t.Errorf("%v becomes %v", said, err)
+		}
 	}
 }
 

@@ -1,8 +1,10 @@
 package central
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"zombiezen.com/go/sqlite"
@@ -43,7 +45,10 @@ const tablesVersion = 1
 // keyed are the tables that hold something of a run.
 var keyed = []string{"memroom_pieces", "memroom_files", "memroom_runs"}
 
-type sqliteDB struct{ conn *sqlite.Conn }
+type sqliteDB struct {
+	conn *sqlite.Conn
+	path string
+}
 
 // openSQLite opens the file for this process alone.
 func openSQLite(path string) (*sqliteDB, error) {
@@ -56,7 +61,7 @@ func openSQLite(path string) (*sqliteDB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the database of reports %s cannot be opened: %w", path, err)
 	}
-	db := &sqliteDB{conn}
+	db := &sqliteDB{conn, path}
 	conn.SetBusyTimeout(time.Second)
 	for _, text := range []string{"PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = WAL",
 		"PRAGMA synchronous = FULL"} { // what is acknowledged survives a power cut
@@ -196,11 +201,17 @@ func (d *sqliteDB) close() error { return d.conn.Close() }
 
 // meaning turns an error of SQLite into one that a sender can act on.
 func (d *sqliteDB) meaning(err error) error {
-	switch sqlite.ErrCode(err).ToPrimary() {
-	case sqlite.ResultFull, sqlite.ResultIOErr:
-		if err != nil {
+	switch code := sqlite.ErrCode(err); code.ToPrimary() {
+	case sqlite.ResultFull:
+		return fmt.Errorf("%w: %v", ErrFull, err)
+	case sqlite.ResultIOErr:
+		// SQLite knows a full disk by one error of the system alone: a quota that is used up, or no
+		// room for the file that its readers share, is an I/O error like those of a broken disk.
+		if fullDisk(room(filepath.Dir(d.path))) {
 			return fmt.Errorf("%w: %v", ErrFull, err)
 		}
+		return fmt.Errorf("%w: %s %s (%v): look at the disk and at the kernel's log", ErrAway, d.path,
+			failing(code), err)
 	case sqlite.ResultBusy, sqlite.ResultLocked:
 		return fmt.Errorf("%w: another memroom serve has it open: end that one first", ErrAway)
 	}
@@ -208,4 +219,33 @@ func (d *sqliteDB) meaning(err error) error {
 		return fmt.Errorf("%w: %v", ErrFull, err)
 	}
 	return err
+}
+
+// failing says what cannot be done with a file.
+func failing(code sqlite.ResultCode) string {
+	switch code {
+	case sqlite.ResultIOErrRead, sqlite.ResultIOErrShortRead, sqlite.ResultIOErrFstat,
+		sqlite.ResultIOErrSeek:
+		return "cannot be read"
+	case sqlite.ResultIOErrWrite, sqlite.ResultIOErrFsync, sqlite.ResultIOErrDirFsync,
+		sqlite.ResultIOErrTruncate:
+		return "cannot be written"
+	case sqlite.ResultIOErrLock, sqlite.ResultIOErrUnlock, sqlite.ResultIOErrReadLock,
+		sqlite.ResultIOErrCheckReservedLock, sqlite.ResultIOErrSHMLock:
+		return "cannot be locked"
+	case sqlite.ResultIOErrNoMem:
+		return "cannot be read or written: the system gives no memory"
+	}
+	return "cannot be read or written"
+}
+
+// room writes a little beside a file and takes it away again: the error says why nothing fits.
+func room(folder string) error {
+	file, err := os.CreateTemp(folder, "central-room-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	_, err = file.Write(make([]byte, 64<<10))
+	return errors.Join(err, file.Close())
 }
