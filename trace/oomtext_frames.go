@@ -24,13 +24,41 @@ var (
 // stands above, a traceback below the message is taken.
 func (p *passage) frames() ([]event.Frame, []string) {
 	rank := rankIn(p.line())
-	frames, code := framesIn(unbroken(p.above(160), p.width()), rank)
+	frames, code := framesIn(mended(unbroken(p.above(160), p.width())), rank)
 	if len(frames) > 0 {
 		return frames, code
 	}
 	below := p.following(40)[1:]
 	slices.Reverse(below)
 	return framesIn(below, rank)
+}
+
+// Pieces of a frame's line that a logger broke between words, with blanks in front of each.
+var (
+	frameBegins = later(`^\s*File(?: "[^"]*(?:"(?:, line \d+,?)?)?)?$|^\s*File "[^"]+",(?: line(?: \d+,)?)?$`)
+	framePieces = 3
+)
+
+// mended joins the lines of frames, nearest last first, that a logger broke.
+func mended(lines []string) []string {
+	whole := make([]string, 0, len(lines))
+	for _, line := range lines {
+		if last := len(whole) - 1; last >= 0 && frameBegins.MatchString(strings.TrimRight(line, " ")) {
+			joined := strings.TrimSpace(line)
+			for n := 0; n < framePieces && last >= n; n++ {
+				joined += " " + strings.TrimSpace(whole[last-n])
+				if pythonFrame.MatchString(joined) {
+					whole = append(whole[:last-n], joined)
+					break
+				}
+			}
+			if pythonFrame.MatchString(whole[len(whole)-1]) && whole[len(whole)-1] == joined {
+				continue
+			}
+		}
+		whole = append(whole, line)
+	}
+	return whole
 }
 
 // framesIn reads frames from lines in reverse order.
@@ -97,9 +125,16 @@ var libraryPaths = []string{"/_memroom_probe/", "site-packages", "dist-packages"
 	"/torch/", "/bin/torchrun", "/bin/accelerate", "/bin/deepspeed", "miniconda3/envs",
 	"/opt/conda/", ".pyx", "runpy.py", "/pytorch/", "/usr/lib/"}
 
+// standard are files of Python's own library, as programs that were packed into one file name them.
+var standard = later(`^(?:multiprocessing|concurrent|asyncio|threading|queue|pickle|subprocess|socket|` +
+	`importlib|contextlib|functools|copy|json|runpy)(?:[/\\][\w./\\]*)?(?:\.pyc?)?$`)
+
 // LibraryFrame reports whether a frame lies in an installed library or in Python itself rather than
 // in the user's code.
 func LibraryFrame(f event.Frame) bool {
+	if standard.MatchString(f.File) {
+		return true
+	}
 	for _, part := range libraryPaths {
 		if strings.Contains(f.File, part) {
 			return true
@@ -108,10 +143,11 @@ func LibraryFrame(f event.Frame) bool {
 	return false
 }
 
-// UserFrame gives the innermost frame of the user's own code.
+// UserFrame gives the innermost frame of the user's own code. A frame whose file was cut off may be
+// anybody's.
 func (c *Crash) UserFrame() (event.Frame, bool) {
 	for _, f := range c.Frames {
-		if !LibraryFrame(f) {
+		if !LibraryFrame(f) && f.File != "?" {
 			return f, true
 		}
 	}

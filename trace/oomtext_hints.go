@@ -10,7 +10,7 @@ import (
 // Hints is what a log says about the job besides its end. Zero values mean that it does not say.
 type Hints struct {
 	Frameworks map[string]bool // pytorch, tensorflow, jax, ray: whose files or loggers appear
-	// transformers, lightning, accelerate, deepspeed, torchtune, axolotl, keras, vllm
+	// transformers, lightning, accelerate, deepspeed, torchtune, axolotl, keras, vllm, kohya, mlx
 	Trainer    string
 	Torch      string            // version
 	Batch      int               // micro-batch
@@ -68,7 +68,13 @@ var hintWords = []entry{
 	{words: []string{"accelerate launch", "accelerate/accelerator"}, hint: trainer("accelerate")},
 	{words: []string{"torchtune/"}, hint: trainer("torchtune")},
 	{words: []string{"axolotl"}, hint: trainer("axolotl")},
-	{words: []string{"keras/engine", "keras/src", "model.fit"}, hint: trainer("keras")},
+	{words: []string{"keras/engine", "keras/src", "model.fit", "tf.keras", "import keras",
+		"from keras", "keras.models", "keras\\engine", "keras\\src", "keras/utils", "keras/backend"},
+		hint: trainer("keras")},
+	{words: []string{"sd-scripts", "kohya_ss", "kohya-ss", "fluxtrainer", "バッチサイズ",
+		"library/train_util",
+		"library\\train_util"}, hint: trainer("kohya")},
+	{words: []string{"mlx_lm", "mlx-lm", "mlx_vlm", "import mlx"}, hint: hintMLX},
 	{words: []string{"/vllm/", "vllm.entrypoints", "gpu_memory_utilization", "max_model_len"},
 		hint: trainer("vllm")},
 	{words: []string{"batch_size", "batch-size", "batch size", "batchsize", "ims_per_batch",
@@ -76,8 +82,12 @@ var hintWords = []entry{
 	{words: []string{"max_seq_len", "seq_length", "sequence_len", "max_length", "block_size",
 		"--seq_len"}, hint: hintSeq},
 	{words: []string{"world_size", "nproc_per_node", "num_processes"}, hint: hintRanks},
-	{words: []string{"gradient_checkpointing", "gradient-checkpointing",
+	{words: []string{"gradient_checkpointing", "gradient-checkpointing", "--grad-checkpoint",
 		"activation_checkpointing"}, hint: setting("checkpointing")},
+	{words: []string{"network_module", "network_dim"},
+		hint: setting("lora")},
+	{words: []string{"mps_high_watermark_ratio"}, hint: hintWatermark},
+	{words: []string{"blocks_to_swap"}, hint: setting("pipeline_offload")},
 	{words: []string{"--bf16", "--fp16", "bf16: true", "fp16: true", "bf16=true", "fp16=true",
 		"mixed_precision", "16-mixed", "autocast"}, hint: setting("mixed_precision")},
 	{words: []string{"expandable_segments:true", "max_split_size_mb:"}, hint: hintAllocConf},
@@ -160,7 +170,7 @@ func saw(framework string) func(*hintCollector, *passage) {
 // trainerRank orders trainers by how much a mention means: a DeepSpeed config inside a Hugging Face
 // run is set through Hugging Face, Lightning owns the loop wherever it appears.
 var trainerRank = map[string]int{"accelerate": 1, "deepspeed": 2, "keras": 3, "transformers": 4,
-	"torchtune": 5, "axolotl": 6, "lightning": 7, "vllm": 8}
+	"torchtune": 5, "axolotl": 6, "lightning": 7, "vllm": 8, "kohya": 9, "mlx": 9}
 
 func trainer(name string) func(*hintCollector, *passage) {
 	return func(h *hintCollector, _ *passage) {
@@ -316,6 +326,33 @@ func hintAllocConf(h *hintCollector, p *passage) {
 	}
 	if m := confValue.FindStringSubmatch(line); m != nil {
 		h.AllocConf = strings.TrimRight(m[1], ".,")
+	}
+}
+
+// wholeWeights is the flag of a command that trains adapters unless it is told to train all of it.
+var (
+	mlxCommand   = later(`mlx_lm(?:\.| )lora\b`)
+	wholeWeights = later(`fine-tune-type[= ](?:full|dora)`)
+)
+
+// hintMLX notes the trainer, and adapters where its command trains them.
+func hintMLX(h *hintCollector, p *passage) {
+	trainer("mlx")(h, p)
+	if line := p.line(); mlxCommand.MatchString(line) && !wholeWeights.MatchString(line) {
+		h.set("lora", "mlx_lm.lora")
+	}
+}
+
+// watermarkOff is Apple's limit switched off, as a setting and not as the message's advice.
+var watermarkOff = later(`\bPYTORCH_MPS_HIGH_WATERMARK_RATIO["']?[=:] ?["']?0(?:\.0+)?\b`)
+
+// hintWatermark notes that the limit is off already. The message itself names the variable too, and
+// inside a program it is set too late.
+func hintWatermark(h *hintCollector, p *passage) {
+	line := p.line()
+	if watermarkOff.MatchString(line) && !strings.Contains(line, "to disable upper limit") &&
+		!strings.Contains(line, "environ") && !adviceAbout.MatchString(line) {
+		h.set("raise_limit", "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0")
 	}
 }
 

@@ -85,6 +85,13 @@ const (
 	SignIndex      = "wrong_index" // an index out of range
 	SignPool       = "pool"        // a pool of worker processes; the value is the number of one of them
 	SignTrees      = "trees"       // boosted trees and tables on the card: XGBoost, LightGBM, RAPIDS
+	SignGraphs     = "graphs"      // TensorFlow 1: graphs that run in sessions
+	SignKeras      = "keras"       // Keras, by its own names
+	SignFSDP       = "fsdp"        // PyTorch's own sharding
+	SignSharder    = "sharder"     // another library that divides models over ranks
+	SignRollouts   = "rollouts"    // workers of RLlib
+	SignAdapters   = "adapters"    // adapters are trained, by a name or a word
+	SignEvalOne    = "eval_one"    // the batch of evaluation is one, or was made smaller in vain
 )
 
 // sign is a circumstance and the expression that shows it. Where the expression has a group, the
@@ -237,6 +244,20 @@ var signsNear = []sign{
 	{SignReads, later(`(?i)\bread_(?:csv|table|json|parquet|excel|feather|hdf|pickle|fwf)|\bcsv\b|\.np[yz]\b|\.parquet\b|` +
 		`\.jsonl?\b|\.h5\b|\.pkl\b|\.tsv\b|\bnp\.load|\bnumpy\.load|npyio|loadtxt|genfromtxt|fromfile|pickle|h5py|hdf5|` +
 		`lmdb|tfrecord|load_dataset|imread|\.readlines?\(|\.read\(|parsers?\.py`)},
+	{SignGraphs, later(`tensorflow/python/client/session\.py|tensorflow\\python\\client\\session\.py|` +
+		`\btf\.app\.run|tensorflow[/\\.]contrib|\btf\.(?:Session|ConfigProto|contrib)\b|\[\[Node: |python2\.7|` +
+		`tensorflow_estimator|estimator[/\\]estimator\.py|tensorflow(?:-gpu|_gpu)?[ =:-]{1,3}v?1\.\d|\bTF ?1\.\d`)},
+	{SignKeras, later(`(?i)keras|__inference_|\b(?:train|test|predict)_function\b|\bmodel\.(?:fit|evaluate|` +
+		`predict|compile)\b|\bEpoch \d+/\d+\b|Running Trial #`)},
+	{SignFSDP, later(`(?i)\bfsdp\b|FullyShardedDataParallel|fully_shard`)},
+	{SignSharder, later(`(?i)megatron|\bdeepspeed\b|colossalai|\bnemo[/_-]|fairscale|torchtitan`)},
+	{SignRollouts, later(`(?i)\brllib\b|RolloutWorker|PolicyEvaluator|EnvRunner`)},
+	{SignAdapters, later(`(?i)[\w.]+[-_]q?lora\b|\bqlora\b|\bq?lora (?:fine-?tun|train|adapter|config|rank)\w*`)},
+	{SignEvalOne, later(`(?i)\b(?:per_device_)?(?:eval|valid|val|test|evaluation|validation)[ _-]?batch[ _-]?size` +
+		`["']?(?:\s*[=:]\s*["']?| (?:is|of|to|at|down to) (?:already )?)1\b|` +
+		`\bbatch[ _-]?size[ _-](?:eval|val|valid|test)["']?(?:\s*[=:]\s*["']?| (?:is|of|to) )1\b|` +
+		`\b(?:smaller|reduc\w+|decreas\w+|lower\w*)\b[^.\n]{0,30}\b(?:eval\w*|val(?:id\w*)?|test)[ _-]?batch` +
+		`[^.\n]{0,80}\b(?:still|same|in vain|no effect|persist\w*|(?:not|n't|never) (?:help|work|solve|fix|chang)\w*)`)},
 	{SignIndex, wrongIndex},
 	{SignRoom, saidRoom},
 	{SignSmallPool, later(`(?:Created (?:TensorFlow )?device[^\n]{0,120} with |freeMemory: ?)` +
@@ -254,6 +275,7 @@ var signsFar = []entry{
 		"available kv cache memory", "pytorch_mps_high", "object_store_memory",
 		"spilled ", "resuming from", "created tensorflow device", "created device", "freememory",
 		"resume_from_checkpoint", "save_steps", "num_workers", "num-workers",
+		"eval_batch_size", "val_batch_size", "batch_size_val",
 		"index out of range in self", "indexselect", "device-side assert", "< n_classes"}, hint: hintSigns},
 }
 

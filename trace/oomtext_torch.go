@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 
@@ -45,7 +46,10 @@ var torchWords = []entry{
 	{words: []string{"error out of memory at line"}, endings: []*ending{torchRaw}},
 	{words: []string{"assert: out of memory", "cuda runtime error at", "cuda error at",
 		"cudaassert", "checkcudaerrors"}, endings: []*ending{ownCheck}},
-	{words: []string{"outofmemoryerror"}, endings: []*ending{translated, torchClassOnly}},
+	{words: []string{"outofmemoryerror"}, endings: []*ending{translated, torchBroken,
+		torchClassOnly}},
+	{words: []string{"runtimeerror: cuda out", "runtimeerror: hip out", "runtimeerror: cuda ou"},
+		endings: []*ending{torchBroken}},
 }
 
 var (
@@ -66,6 +70,7 @@ var (
 	noBatchLeft    = &ending{kind: "no_batch_left", read: readNoBatch, frames: true}
 	cachePreempted = &ending{kind: "cache_preempted", read: readCachePreempted}
 	bareBus        = &ending{kind: "bare_bus", read: readBareBus}
+	torchBroken    = &ending{kind: "torch_device", read: readTorchBroken, frames: true, mayPass: true}
 	torchClassOnly = &ending{kind: "torch_class", read: readTorchClass, frames: true, mayPass: true}
 	serving        = &ending{kind: "serving_cache", read: readServing, frames: true}
 	dispatched     = &ending{kind: "dispatched", read: readDispatched, frames: true}
@@ -520,6 +525,25 @@ var javaOrRay = pattern(`java|scala|ray\.exceptions|RayTaskError|kotlin|jvm|cupy
 
 // readTorchClass recognises the name of the exception where its message is missing or worded by
 // somebody else.
+// brokenWords are the telling words with a break inside, or with codes of a terminal's colours that
+// were there.
+var brokenWords = later(`(?i)\bo ?u ?t ?o ?f ?m ?e ?m ?o ?r ?y\b`)
+
+// readTorchBroken reads a message whose telling words were broken: by the end of a narrow line, or
+// by colours. Those that stand whole are read where they are found.
+func readTorchBroken(p *passage) *Crash {
+	raw := p.window.buf[p.at:min(len(p.window.buf), p.at+200)]
+	if bytes.Contains(bytes.ToLower(raw), []byte("out of memory")) {
+		return nil
+	}
+	head := cut(p.text(), 200)
+	if !brokenWords.MatchString(head) {
+		return nil
+	}
+	p.cached = brokenWords.ReplaceAllString(head, "out of memory") + p.text()[len(head):]
+	return readTorchDevice(p)
+}
+
 func readTorchClass(p *passage) *Crash {
 	t := p.text()
 	line := p.line()
@@ -529,9 +553,16 @@ func readTorchClass(p *passage) *Crash {
 		!strings.Contains(lower, "torch") && !strings.Contains(lower, "cuda") {
 		return nil
 	}
-	return &Crash{Class: Exhausted, Sure: proseSure(p, 0.85), Where: event.WhereGPU,
+	sure := proseSure(p, 0.85)
+	if classRaised.MatchString(line) {
+		sure = 0.85
+	}
+	return &Crash{Class: Exhausted, Sure: sure, Where: event.WhereGPU,
 		Framework: "pytorch", Requested: sizeIn(triedSize, t)}
 }
+
+// classRaised is the line of an exception: its class comes first, and then what it says.
+var classRaised = later(`^\s*torch(?:\.cuda)?\.OutOfMemoryError(?::|\s*$)`)
 
 // readDispatched reads a refusal to load: the parts of a model that found no room on the cards may
 // not be computed elsewhere.
