@@ -133,7 +133,7 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 		x.Frame = &f
 	}
 	for i := range log.Crashes {
-		if i != first {
+		if i != first && !(c.Class == trace.Other && bareEnd(&log.Crashes[i])) {
 			x.Others = append(x.Others, other(&log.Crashes[i]))
 		}
 	}
@@ -164,6 +164,10 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 	x.Next = strings.Replace(x.Next, "memroom run -- YOUR COMMAND", run.Again(), 1)
 	return x
 }
+
+// bareEnd reports whether a passage tells only that something was killed. What else the log tells
+// is the reason.
+func bareEnd(c *trace.Crash) bool { return c.Kind == "exit_137" || c.Kind == "bare_kill" }
 
 // denial says how sure it is that memory is not the reason.
 func denial(c *trace.Crash) string {
@@ -235,13 +239,20 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 // plainTable are lines that make a tensor of a shape that they name.
 var plainTable = regexp.MustCompile(`\b(?:torch|np|numpy|jnp|tf)\.(?:ones|zeros|empty|full|rand|randn|eye|arange)\(`)
 
+// sureAlone is how sure a passage must be that memory ran out before a list says so.
+const sureAlone = 0.8
+
 func other(c *trace.Crash) OtherCrash {
 	what := c.What
-	if c.Class == trace.Exhausted {
+	sure := c.Class == trace.Exhausted && c.Sure >= sureAlone
+	switch {
+	case sure:
 		what = "ran out of memory (" + string(c.Where) + ")"
+	case c.Class == trace.Exhausted && what == "":
+		what = "may have run out of memory (" + string(c.Where) + ")"
 	}
-	return OtherCrash{Line: c.Line, What: what, Text: short(c.Text),
-		IsOOM: c.Class == trace.Exhausted, Requested: c.Requested, Capacity: c.Capacity,
+	return OtherCrash{Line: c.Line, What: what, Text: short(c.Text), IsOOM: sure,
+		Requested: c.Requested, Capacity: c.Capacity,
 		Allocated: c.Allocated, Free: c.Free}
 }
 
@@ -295,7 +306,7 @@ func figuresBeside(c *trace.Crash) map[string]event.Bytes {
 	beside := map[string]event.Bytes{}
 	for _, f := range c.Named {
 		if !slices.ContainsFunc([]*event.Bytes{c.Requested, c.Capacity, c.Allocated, c.Idle, c.Free,
-			c.InProcess, c.Elsewhere, c.Private, c.Total},
+			c.InProcess, c.Elsewhere, c.Private, c.Total, c.Over},
 			func(b *event.Bytes) bool { return b != nil && *b == f.Bytes }) {
 			beside[f.What] = f.Bytes
 		}

@@ -55,6 +55,12 @@ var claims = map[string]claim{
 	// evaluation and generation
 	"eval_outputs": rule("frames that join outputs, a list that takes them, or a rise in evaluation",
 		[]doubt{littleAsked}, evaluates),
+	"eval_sample": rule("frames of an evaluation, and a shape whose first dimension is one", nil,
+		together(evaluates, worded(leadingShape))),
+	"eval_window": rule("frames that put results of windows together", nil, inStage(&windowing)),
+	"objects":     rule("frames that exchange objects between ranks", nil, inStage(&exchanging)),
+	"engine_wakes": rule("frames of an engine that wakes up", nil,
+		together(stageOf("kv_cache"), inStage(&waking))),
 	"eval_tensor": rule("frames of an evaluation, and a request of half the card", nil,
 		together(evaluates, figure(requested, capacity))),
 	"eval_results": rule("frames that collect or pickle, inside an evaluation", nil, inStage(&pickling)),
@@ -240,8 +246,13 @@ var (
 	// activations are what is large.
 	onlySample = doubt{func(c *trace.Crash, h *trace.Hints, j judged) bool {
 		return h.Batch == 1 && !large(c) && h.Seq == 0 && j.detail != "logits"
-	}, fixed("the batch is one sample already, and the request is small: what the model itself needs, or " +
-		"this sample")}
+	}, func(c *trace.Crash, _ *trace.Hints) string {
+		if c.Requested == nil {
+			return "the batch is one sample already: what the model itself needs, or this sample"
+		}
+		return fmt.Sprintf("the batch is one sample already, and only %s were asked for: what the model "+
+			"itself needs, or this sample", *c.Requested)
+	}}
 	// serves: a program that answers requests trains nothing; weights and its cache come first.
 	serves = doubt{func(c *trace.Crash, h *trace.Hints, _ judged) bool {
 		return seen(c, h, trace.SignServing) && !trains(c, h)

@@ -21,7 +21,8 @@ var works = map[string]remedy.Work{
 	"eval_outputs": remedy.Evaluating, "eval_batch": remedy.Evaluating,
 	"eval_late": remedy.Evaluating, "metric_kept": remedy.Evaluating,
 	"eval_tensor": remedy.Evaluating, "predict_loop": remedy.Evaluating,
-	"eval_results": remedy.Evaluating,
+	"eval_results": remedy.Evaluating, "eval_sample": remedy.Evaluating,
+	"eval_window": remedy.Evaluating, "engine_wakes": remedy.Serving,
 
 	"engine_weights": remedy.Serving, "engine_compute": remedy.Serving,
 	"serving_request": remedy.Serving, "request_batch": remedy.Serving, "pickled": remedy.Saving,
@@ -100,13 +101,14 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 	network := torch || job.Framework == remedy.TensorFlow || job.Framework == remedy.JAX ||
 		c.Kind == "paddle" || job.Trainer != remedy.Plain && job.Trainer != remedy.RayTune
 	text := seen(c, h, trace.SignText) || h.Seq > 0 || job.Trainer == remedy.VLLM ||
+		job.Trainer == remedy.MLX ||
 		slices.Contains([]string{"logits", "generation", "kv_cache"}, j.detail)
 	work := job.Work
 	facts := map[remedy.Fact]bool{
 		remedy.Batches: h.Batch > 1 || work == remedy.Training || work == remedy.Evaluating ||
 			j.cause == CauseBatch || slices.Contains(h.Says, "batch"),
 		remedy.Text:     text,
-		remedy.Pictures: job.Images || seen(c, h, trace.SignPictures) || imageShape.MatchString(c.Text),
+		remedy.Pictures: job.Images || seen(c, h, trace.SignPictures) || ofPictures(c),
 		remedy.Ranks: max(c.Ranks, h.Ranks) > 1 || c.Rank > 0 ||
 			c.Alike > 1 || joinsRanks(c) || slices.Contains([]string{"ranks_load",
 			"ranks_on_card", "contexts", "not_sharded"}, j.detail),
@@ -125,7 +127,8 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 			has(c, trace.SignEpochs) || slices.Contains(h.Says, string(CauseLeak)),
 		remedy.DataSeen: readsData(c, j) || has(c, trace.SignLoader) || has(c, trace.SignDatasets),
 		remedy.Pretrained: torch && (seen(c, h, trace.SignPretrained) || h.Trainer == "transformers" ||
-			h.Trainer == "axolotl" || h.Trainer == "vllm" || c.Kind == "dispatched") ||
+			h.Trainer == "axolotl" || h.Trainer == "vllm" || c.Kind == "dispatched" ||
+			has(c, trace.SignMerging)) ||
 			c.Kind == "ggml" || c.Kind == "ollama",
 		remedy.OwnScript: drawsByScript(c),
 		remedy.Rays:      job.Trainer == remedy.RayTune || c.Framework == "ray",
@@ -137,7 +140,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Hooks:     has(c, trace.SignHooks),
 		remedy.Offloaded: seen(c, h, trace.SignOffload) || j.detail == "offload_host",
 		remedy.Split: seen(c, h, trace.SignZeRO3) || j.detail == "full_state_dict" ||
-			j.detail == "joining" || h.Trainer == "deepspeed",
+			j.detail == "joining" || h.Trainer == "deepspeed" || framesOf(c, "distributed/checkpoint"),
 		remedy.TorchSeen:  torch,
 		remedy.Metrics:    has(c, trace.SignMetrics),
 		remedy.SGDSeen:    has(c, trace.SignSGD),
@@ -161,8 +164,41 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.MayTrain:   network && onCard(c) && work == remedy.Undecided && mayTrain(c, h),
 		remedy.Arrays:     has(c, trace.SignData),
 		remedy.Reads:      seen(c, h, trace.SignReads),
+
+		remedy.KerasSeen: job.Trainer == remedy.Keras || seen(c, h, trace.SignKeras) &&
+			!seen(c, h, trace.SignGraphs) || framesOf(c, "keras") || j.detail == "models_in_loop",
+		remedy.Graphs: job.Framework == remedy.TensorFlow && seen(c, h, trace.SignGraphs) &&
+			!framesOf(c, "keras"),
+		remedy.FSDPSeen: seen(c, h, trace.SignFSDP) || framesOf(c, "fsdp"),
+		remedy.OtherSharding: (seen(c, h, trace.SignSharder) || h.Trainer == "deepspeed") &&
+			!seen(c, h, trace.SignFSDP),
+		remedy.Rollouts:      seen(c, h, trace.SignRollouts),
+		remedy.Windowed:      inWindows(c) != "",
+		remedy.ObjectsShared: j.detail == "objects",
 	}
 	return facts
+}
+
+// framesOf reports whether a frame lies in files of that library.
+func framesOf(c *trace.Crash, library string) bool {
+	return slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+		return strings.Contains(strings.ToLower(f.File), library)
+	})
+}
+
+// inWindows names the library that works through a large input in windows; "other" where it is none
+// that we know, empty where nothing does.
+func inWindows(c *trace.Crash) string {
+	i, ok := windowing.in(c)
+	if !ok {
+		return ""
+	}
+	for _, name := range []string{"monai", "nnunet", "mmseg"} {
+		if strings.Contains(strings.ToLower(c.Frames[i].File), name) {
+			return name
+		}
+	}
+	return "other"
 }
 
 // drawsByScript reports whether the parts of an image generator are trained by a script that hands
@@ -301,6 +337,20 @@ func joinsRanks(c *trace.Crash) bool {
 		return f.Name == "barrier" || f.Name == "init_process_group" ||
 			strings.Contains(f.File, "distributed_c10d")
 	})
+}
+
+// plane is a tensor of four dimensions, two of which are as large as the sides of a picture.
+var plane = regexp.MustCompile(`(?i)shape ?\[\d+, ?\d+, ?(\d{3,}), ?(\d{3,})\]|` +
+	`shape ?\[\d+, ?(\d{3,}), ?(\d{3,}), ?\d+\]`)
+
+// ofPictures reports whether the tensor that found no room, or the operation, is one of images. Two
+// equal sides may be the scores of attention.
+func ofPictures(c *trace.Crash) bool {
+	if imageShape.MatchString(c.Text) || imageShape.MatchString(c.Node) {
+		return true
+	}
+	m := plane.FindStringSubmatch(c.Text)
+	return m != nil && (m[1] != m[2] || m[3] != m[4])
 }
 
 // imageShape is a tensor of four dimensions or more whose channels come last or first.

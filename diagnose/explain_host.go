@@ -190,6 +190,12 @@ func byRay(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if count < 2 || c.Capacity == nil {
 		return judged{}, false
 	}
+	if used := c.Allocated; used != nil && shareMemory(c) {
+		return because(CauseUnknown, "trial_packing", 0,
+			"%d processes %s hold %s each; those that the message lists add up to %s, more than the %s in "+
+				"use: they share a part of it", count, name, each, neighbourBytes(c), *used).
+			saying("many processes run on one node, %s among them", name), true
+	}
 	if used := c.Allocated; used != nil && fittingOn(c) == 0 {
 		return because(CauseUnknown, "trial_packing", 0,
 			"%d processes %s hold %s each; those that the message lists are %s of the %s in use, so more "+
@@ -203,11 +209,17 @@ func byRay(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			each, fittingOn(c)), true
 }
 
+// shareMemory reports whether the processes of a list together hold more than is in use: pages that
+// several of them share are counted for each, so their number says nothing about what fits.
+func shareMemory(c *trace.Crash) bool {
+	return c.Allocated != nil && float64(neighbourBytes(c)) > 1.1*float64(*c.Allocated)
+}
+
 // fittingOn is how many of the processes that fill a node fit there: fewer than ran when it was
 // full, beside what else is in use, with a tenth of the node left.
 func fittingOn(c *trace.Crash) int {
 	_, count, each := mostCommon(c.Neighbours)
-	if count < 2 || c.Capacity == nil || each <= 0 || c.Allocated != nil &&
+	if count < 2 || c.Capacity == nil || each <= 0 || shareMemory(c) || c.Allocated != nil &&
 		2*neighbourBytes(c) < *c.Allocated { // most of what is used is not listed
 		return 0
 	}

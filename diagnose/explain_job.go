@@ -80,7 +80,7 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if fits := fittingOn(c); fits > 0 {
 		job.Fits = fits
 	}
-	job.Pool, job.Images = poolOf(c), drawing(c, h)
+	job.Pool, job.Windows, job.Images = poolOf(c), inWindows(c), drawing(c, h)
 	inUse(job.On, c, h)
 	job.Foreign = slices.Contains(foreignKinds, c.Kind) && frameworkSeen(h) == ""
 	if slices.Contains(arrayKinds, c.Kind) &&
@@ -93,6 +93,12 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if h.Batch == 1 {
 		job.On[remedy.MicroBatch] = "the batch is one already"
 	}
+	if seen(c, h, trace.SignEvalOne) {
+		job.On[remedy.EvalBatch] = first(c.Signs[trace.SignEvalOne], h.Signs[trace.SignEvalOne])
+	}
+	if text := c.Signs[trace.SignAdapters]; text != "" && job.On[remedy.LoRA] == "" {
+		job.On[remedy.LoRA] = text
+	}
 	if h.Batch > 1 {
 		job.Batch, job.Accumulate = h.Batch, h.Accumulate
 	}
@@ -102,22 +108,18 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	return job
 }
 
-// usualShare is what inference engines take of a card unless they are told otherwise.
-const usualShare = 0.9
-
 // lessShare is a share that leaves more of the card than the one that was in use.
 func lessShare(now string) float64 {
 	share, err := strconv.ParseFloat(now, 64)
 	if err != nil || share <= 0.3 || share > 1 {
-		share = usualShare
+		return remedy.LessShare
 	}
 	return share - 0.08
 }
 
 // torchTrainers are libraries that train with PyTorch only.
 var torchTrainers = []string{"transformers", "lightning", "accelerate", "deepspeed", "torchtune",
-	"axolotl",
-	"vllm"}
+	"axolotl", "kohya", "vllm"}
 
 // trains reports whether anything shows that a model is trained.
 func trains(c *trace.Crash, h *trace.Hints) bool {

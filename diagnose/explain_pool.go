@@ -1,6 +1,8 @@
 package diagnose
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 
 	"memroom/event"
@@ -108,7 +110,8 @@ func byFullBefore(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return judged{}, false
 	}
 	switch {
-	case c.Kind == "jax_exhausted" && c.Capacity == nil && c.Free == nil && c.Steps == 0:
+	case c.Kind == "jax_exhausted" && c.Capacity == nil && c.Free == nil && c.Steps == 0 &&
+		firstArrays(c):
 		j := because(CauseNeighbour, "full_before", 0.6,
 			"only %s were asked for: the card was full already, by another process or by the share that "+
 				"JAX or TensorFlow takes at its start", *c.Requested)
@@ -125,6 +128,18 @@ func byFullBefore(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			true
 	}
 	return judged{}, false
+}
+
+// makesFirst are functions that make a program's first arrays, and look for its devices.
+var makesFirst = regexp.MustCompile(`(?i)^(?:PRNGKey|prng_key|key|threefry_seed|random_seed_\w*|seed|device_put|` +
+	`_?device_put_\w+|init|init_\w+|_init_\w+|setup\w*|backends?|get_backend|local_devices|devices|random_bits|` +
+	`create_train_state|initiali[sz]e\w*|replicate)$`)
+
+// firstArrays reports whether the innermost lines of a traceback make a program's first arrays.
+func firstArrays(c *trace.Crash) bool {
+	return slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+		return makesFirst.MatchString(f.Name)
+	}) && !passIn(c.Frames)
 }
 
 // withStage adds what the program itself was doing to a card that others hold, or that is nearly

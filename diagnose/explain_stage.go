@@ -206,6 +206,20 @@ var trainingStages = []stage{
 		unlike: passThrough, cause: CauseBatch, detail: "forward", sure: 0.6, says: "in the forward pass"},
 }
 
+var (
+	// windowing are functions that work through a large input in windows and join what they give
+	windowing = stage{names: []string{"sliding_window_inference", "slide_inference",
+		"predict_sliding_window_return_logits", "_internal_predict_sliding_window_return_logits",
+		"_internal_predict_3D_3Dconv_tiled", "_internal_maybe_mirror_and_predict_3D",
+		"sliding_window_predict", "predict_sliding", "predict_sliding_window", "tiled_inference"},
+		like: regexp.MustCompile(`(?i)^_?(?:sliding|slide)_?window\w*$`)}
+	// exchanging are functions that send Python objects from rank to rank
+	exchanging = stage{names: []string{"all_gather_object", "gather_object", "broadcast_object_list",
+		"scatter_object_list", "send_object_list", "recv_object_list"}}
+	// waking are functions by which an engine takes back what it had given up
+	waking = stage{names: []string{"wake_up", "wakeup", "_wake_up", "resume_memory_occupation"}}
+)
+
 // Stages of evaluation, and inside it of generation and of what is kept of each batch.
 var (
 	evaluation = stage{names: []string{"evaluate", "evaluation_loop", "prediction_loop",
@@ -246,8 +260,20 @@ func byStage(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if c.Where == event.WhereShm || c.Kind == "pool_worker" { // the frames are those of who waits
 		return judged{}, false
 	}
+	_, evaluating := evaluationIn(c)
+	if at, ok := frameOf(c, exchanging); ok && onCard(c) && !evaluating {
+		return because(CauseSetting, "objects", 0.65,
+			"Python objects were exchanged between ranks, which NCCL does in tensors on the card (%s)",
+			at), true
+	}
 	for i := range ownStages {
 		j, ok := ownStages[i].judge(c)
+		if _, wakes := waking.in(c); ok && j.detail == "kv_cache" && wakes {
+			j.detail = "engine_wakes"
+			j.evidence[0] = strings.Replace(j.evidence[0], ownStages[i].says,
+				"while an inference engine took back the share of the card that it had given up", 1)
+			return j, true
+		}
 		if ok && j.detail == "load_to_card" && onHost(c) {
 			return because(CauseModel, "load_host", 0.65,
 				"while a checkpoint was read into host memory (%s in %s)", c.Frames[j.frame].Name,
@@ -285,6 +311,10 @@ func byTrials(c *trace.Crash) (judged, bool) {
 var evaluating = regexp.MustCompile(`(?i)(?:^|_)(?:eval|evaluate|evaluation|evaluator|valid|validate|` +
 	`validator|validation|val|predict|prediction)(?:_|$)|_test$`)
 
+// checking are names of functions that check a structure, not a model.
+var checking = regexp.MustCompile(`(?i)validat\w*_(?:\w+_)?(?:shard\w*|state\w*|config\w*|arg\w*|inputs?|param\w*|` +
+	`keys?|metadata|integrity|schema|checkpoint\w*|shapes?|device\w*|options?|environment)`)
+
 // evaluationIn gives the frame that shows an evaluation. Models have methods of such names too:
 // frames inside a forward pass do not count.
 func evaluationIn(c *trace.Crash) (int, bool) {
@@ -292,7 +322,8 @@ func evaluationIn(c *trace.Crash) (int, bool) {
 		shows := slices.Contains(evaluation.names, f.Name) ||
 			containsAny(f.File, evaluation.files) ||
 			i < len(c.Code) && evaluationCall(c.Code[i]) || evaluationFile(f) ||
-			evaluating.MatchString(f.Name) && !containsAny(f.Name, []string{"train", "save", "fit"})
+			evaluating.MatchString(f.Name) && !containsAny(f.Name, []string{"train", "save", "fit"}) &&
+				!checking.MatchString(f.Name)
 		if shows && !slices.ContainsFunc(c.Frames[i+1:], func(outer event.Frame) bool {
 			return outer.Name == "forward" || outer.Name == "training_step"
 		}) {
@@ -336,6 +367,11 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		}
 		return j, true
 	}
+	if i, ok := windowing.in(c); ok && onCard(c) && !passIn(c.Frames[:i]) {
+		return because(CauseBatch, "eval_window", 0.65,
+			"where the results of windows are put together for a whole input (%s in %s)", c.Frames[i].Name,
+			c.Frames[i].File), true
+	}
 	if !evaluating {
 		if i, ok := gatheredOnly.in(c); ok {
 			return because(CauseBatch, "eval_outputs", 0.75,
@@ -378,6 +414,12 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	if done, err := strconv.Atoi(c.Signs[trace.SignEvalLast]); err == nil && done >= lateEval {
 		return lateInEval(done).also("in %s of %s", c.Frames[at].Name, c.Frames[at].File), true
+	}
+	if m := leadingShape.FindStringSubmatch(c.Text); m != nil && m[1] == "1" &&
+		strings.Count(m[2], ",") >= 2 {
+		return because(CauseBatch, "eval_sample", 0.65,
+			"during evaluation or prediction (%s in %s); the tensor holds one sample (shape [1%s])",
+			c.Frames[at].Name, c.Frames[at].File, m[2]), true
 	}
 	j := because(CauseBatch, "eval_batch", 0.65,
 		"during evaluation or prediction (%s in %s), which has a batch size of its own",

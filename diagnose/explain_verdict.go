@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"memroom/event"
+	"memroom/remedy"
 	"memroom/trace"
 )
 
@@ -214,6 +215,8 @@ func nextCommand(c *trace.Crash, h *trace.Hints, j judged) string {
 		return ""
 	}
 	switch {
+	case makerOf(c, h) == remedy.Google || makerOf(c, h) == remedy.Others:
+		return "" // nothing of ours reads their memory
 	case c.Kind == "serving_cache" || h.Trainer == "vllm":
 		return "memroom plan MODEL --gpu SIZE   # what the weights need"
 	case c.Framework == "slurm" || c.Framework == "kubernetes":

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,21 @@ func TestOpenings(t *testing.T) {
 		last := i == len(openings)-1
 		if row.is(&trace.Crash{Sure: 1, Where: event.WhereUnknown}, judged{}) != last {
 			t.Errorf("row %d (%s) without any evidence: the last row alone may be taken", i, row.needs)
+		}
+	}
+}
+
+// TestEveryOpeningIsTaken: some sample begins with the words of each row, so that rows above it do
+// not keep it from ever being said.
+func TestEveryOpeningIsTaken(t *testing.T) {
+	taken := make([]string, len(openings))
+	for _, s := range toldLogs(t) {
+		row := slices.IndexFunc(openings, func(o opening) bool { return o.is(&s.crash, s.judged) })
+		taken[row] = s.file
+	}
+	for i, file := range taken {
+		if last := i == len(openings)-1; file == "" && !last { // every kind of message says what ran out
+			t.Errorf("no sample begins with %q (%s)", openings[i].says, openings[i].needs)
 		}
 	}
 }

@@ -26,7 +26,7 @@ var backedWords = []backed{
 	wordBacked(`\bray\.|\bRay\b`, `\bray\b|raylet|rllib|plasma|wait_for_gpu|gpu memory`),
 	wordBacked(`tokenizer\(|\btokens?\b|sequences?\b`, `token|llm|gpt|bert|llama|qwen|mistral|gemma|max_len|seq|`+
 		`text|vocab|prompt|lm_head|n_ctx|context|sentence|word|t5|lstm|rnn|gru|speech|whisper|transformer|attention|`+
-		`_len|length|vllm|sglang|logits`),
+		`_len|length|vllm|sglang|logits|mlx_lm`),
 	wordBacked(`gradient|optimizer|backward|mixed precision`, `train|epoch|\bloss\b|backward|optimi[sz]er|\.fit\(|`+
 		`fine-?tun|deepspeed|\bsteps?\b|grad|learn|fsdp|zero|\bddp\b|lora|it/s|batch|cuda out of memory|forward|\bcuda\b|`+
 		`allocated by pytorch`),
@@ -70,6 +70,8 @@ var otherDevices = []struct{ said, other, own *regexp.Regexp }{
 	{regexp.MustCompile(`nvidia-smi|CUDA_VISIBLE_DEVICES=N|torch\.cuda\.set_per_process|'cuda'`),
 		regexp.MustCompile(`(?i)HIP out of|rocm|\bxpu\b|level.?zero|\btpu\b|\bhbm\b|MPS backend|\bhpu\b|\bnpu\b`),
 		regexp.MustCompile(`(?i)cuda (?:out of|error)|nvidia|cublas|cudnn|cudaMalloc`)},
+	{regexp.MustCompile(`memroom run`), regexp.MustCompile(`(?i)\bTPU\b|\bhbm\b|mlx_lm`),
+		regexp.MustCompile(`(?i)cuda (?:out of|error)|nvidia`)}, // whose memory nothing of ours reads
 	{regexp.MustCompile(`PYTORCH_MPS|Apple`), regexp.MustCompile(`.`),
 		regexp.MustCompile(`(?i)\bmps\b|metal|apple|macos|\bM[1-4]\b|invalid buffer size|ndarray >`)},
 }
@@ -120,7 +122,7 @@ func statements(x *diagnose.Explanation) []string {
 	all := append([]string{x.Verdict, x.Next}, x.Evidence...)
 	for _, a := range x.Remedies {
 		all = append(all, strings.Join([]string{string(a.ID), a.Title, a.Why, a.How.Env, a.How.Args,
-			a.How.Code}, " | "))
+			a.How.Code, a.How.Fit}, " | "))
 	}
 	return all
 }

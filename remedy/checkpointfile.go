@@ -22,7 +22,23 @@ func checkpointFiles() []*Remedy {
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Frameworks:  torch,
-		how:         howSave,
+		needs: func(job Job) string {
+			if job.onHost() && !job.shards() {
+				return "it moves weights to host memory, which is what ran out"
+			}
+			return ""
+		},
+		how: howSave,
+	}, {
+		ID:    ObjectsOnHost,
+		Title: "exchange Python objects over a group that works in host memory",
+		Why: "over NCCL, objects are pickled into tensors on the card, and all ranks' at once where they " +
+			"are gathered",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
+		Frameworks:  torch,
+		code: map[Framework]string{PyTorch: lines("group = torch.distributed.new_group(backend='gloo')",
+			"torch.distributed.all_gather_object(results, item, group=group)")},
 	}, {
 		ID:    SaveAsItIs,
 		Title: "write the weights straight into the file, without a copy beside the model",
@@ -132,6 +148,10 @@ func howSave(job Job, _ Setup) How {
 		Accelerate:   "accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT",
 		Lightning:    "--trainer.strategy.state_dict_type=sharded",
 		DeepSpeed:    `"zero_optimization": {"stage3_gather_16bit_weights_on_model_save": false}`,
+	}
+	if job.onHost() { // the whole state dict is what did not fit there
+		return How{Args: args[job.Trainer], Code: "torch.distributed.checkpoint.save(state, " +
+			"checkpoint_id=path)   # every rank writes its shards"}
 	}
 	return How{Args: args[job.Trainer], Code: lines("policy = FullStateDictConfig(offload_to_cpu=True, "+
 		"rank0_only=True)",

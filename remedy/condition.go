@@ -75,6 +75,14 @@ const (
 	FramesOnly Fact = "tables are on the card, and no boosted trees"
 	Posix      Fact = "it runs on Linux or macOS"
 	Segments   Fact = "NCCL's own segments fill shared memory"
+
+	KerasSeen     Fact = "Keras is used"
+	Graphs        Fact = "TensorFlow runs graphs in sessions"
+	FSDPSeen      Fact = "FSDP is used"
+	OtherSharding Fact = "a library other than FSDP divides the model"
+	Rollouts      Fact = "workers of RLlib play the episodes"
+	Windowed      Fact = "a large input is worked through in windows"
+	ObjectsShared Fact = "ranks exchange Python objects"
 )
 
 // condition is what must hold before a remedy is printed in an explanation. What is not named here
@@ -141,8 +149,9 @@ var conditions = map[ID]condition{
 	RemoveHooks:        {work: forward, all: []Fact{Hooks}},
 	KeepLess:           {work: everyWork, all: []Fact{Growing}},
 	DDPBucketView:      {work: trainingOnly, all: []Fact{Ranks}},
-	FSDP:               {work: []Work{Training, Loading}, all: []Fact{Ranks}},
-	ZeRO:               {work: trainingOnly, all: []Fact{Ranks}},
+	FSDP: {work: []Work{Training, Loading}, all: []Fact{Ranks},
+		never: []Fact{OtherSharding}},
+	ZeRO: {work: trainingOnly, all: []Fact{Ranks}},
 	DeviceMap: {work: append([]Work{Loading}, forward...), all: []Fact{Pretrained},
 		never: []Fact{OwnScript}},
 	TFGrowth:    {work: outsideTables},
@@ -177,6 +186,8 @@ var conditions = map[ID]condition{
 	OtherVersion:   {work: everyWork},
 	LoadToHost:     {work: []Work{Loading, Training, Undecided}, all: []Fact{TorchSeen}},
 	SaveSharded:    {work: []Work{Saving}, all: []Fact{TorchSeen}},
+	WindowOnHost:   {work: []Work{Evaluating, Generating, Undecided}, all: []Fact{Windowed}},
+	ObjectsOnHost:  {work: everyWork, all: []Fact{Ranks, ObjectsShared}},
 	SaveAsItIs:     {work: []Work{Saving, Training, Undecided}, all: []Fact{Networks}},
 	MergeOnHost:    {work: []Work{Loading, Saving, Undecided}},
 	LoadOnce:       {work: []Work{Loading, Training, Undecided}, any: []Fact{Ranks, Pretrained}},
@@ -200,12 +211,13 @@ var conditions = map[ID]condition{
 	MetricReset:    {work: []Work{Evaluating, Training}, all: []Fact{Metrics}},
 	ServingShare: {work: []Work{Serving, Generating, Loading, Training, Undecided},
 		all: []Fact{Engine}},
-	NotebookState:   {work: everyWork},
-	DDP:             {work: []Work{Training, Undecided}, any: []Fact{Cards, Ranks}},
-	PipelineOffload: {work: []Work{Generating, Serving, Loading, Undecided}, all: []Fact{Pictures}},
-	FewerPairs:      {work: forward},
-	FewerProcesses:  {work: everyWork, all: []Fact{Processes}},
-	SmallerLayer:    {work: []Work{Training, Loading}, all: []Fact{Networks, Flat}},
+	NotebookState: {work: everyWork},
+	DDP:           {work: []Work{Training, Undecided}, any: []Fact{Cards, Ranks}},
+	PipelineOffload: {work: []Work{Generating, Serving, Loading, Training, Undecided},
+		all: []Fact{Pictures}},
+	FewerPairs:     {work: forward},
+	FewerProcesses: {work: everyWork, all: []Fact{Processes}},
+	SmallerLayer:   {work: []Work{Training, Loading}, all: []Fact{Networks, Flat}},
 }
 
 // Fits gives an empty string where an explanation may print the remedy: it can help the job, and
@@ -241,6 +253,9 @@ func (r *Remedy) Fits(job Job) string {
 	}
 	if len(c.any) > 0 && !slices.ContainsFunc(c.any, func(f Fact) bool { return job.Facts[f] }) {
 		return "nothing shows that " + joinFacts(c.any)
+	}
+	if _, ok := r.heard(job, r.howTo(job)); !ok {
+		return "its words belong to a library that nothing shows"
 	}
 	return ""
 }

@@ -55,6 +55,11 @@ func everyFact(but ...Fact) map[Fact]bool {
 			}
 		}
 	}
+	for _, d := range dialects {
+		for _, f := range d.needs {
+			facts[f] = true
+		}
+	}
 	for _, f := range but {
 		delete(facts, f)
 	}
@@ -183,6 +188,41 @@ func TestFiguresRuleOut(t *testing.T) {
 		r, _ := Find(c.id)
 		if why := r.Fits(c.job); (why == "") != c.fits {
 			t.Errorf("%s: %s: %q", name, c.id, why)
+		}
+	}
+}
+
+// TestDialectsNeedTheirLibrary: nothing is written in the words of a library that nothing shows,
+// and what is printed says something.
+func TestDialectsNeedTheirLibrary(t *testing.T) {
+	spoken := map[int]bool{}
+	for _, trainer := range []Trainer{Plain, Transformers, Kohya, MLX, Keras} {
+		for _, framework := range []Framework{PyTorch, TensorFlow, JAX, Python} {
+			for _, r := range Catalogue() {
+				for i, d := range dialects {
+					whole := Job{Where: r.Walls[0], Framework: framework, Trainer: trainer, Work: Training,
+						Facts: everyFact(d.never...), Images: true}
+					how := r.HowTo(whole)
+					spoken[i] = spoken[i] || d.is.MatchString(how.Env+how.Args+how.Code)
+					job := whole
+					job.Facts = everyFact(d.needs...)
+					for _, f := range d.never {
+						job.Facts[f] = true
+					}
+					if len(d.needs)+len(d.never) == 0 {
+						t.Fatalf("dialect %d asks for nothing", i)
+					}
+					how = r.HowTo(job)
+					if text := how.Env + how.Args + how.Code; d.is.MatchString(text) {
+						t.Errorf("%s with %s: %q without its library", r.ID, trainer, text)
+					}
+				}
+			}
+		}
+	}
+	for i := range dialects {
+		if !spoken[i] {
+			t.Errorf("no remedy is written in %s", dialects[i].is)
 		}
 	}
 }

@@ -31,6 +31,16 @@ func evaluations() []*Remedy {
 		Walls:       anywhere,
 		how:         howEvalBatch,
 	}, {
+		ID:    WindowOnHost,
+		Title: "put the results of the windows together in host memory",
+		Why: "scores for every class and position of the whole input are kept on the card while its windows " +
+			"are computed",
+		Equivalence: Exact,
+		Walls:       onDevice,
+		Frameworks:  torch,
+		slowdown:    constant(1.1),
+		how:         howWindows,
+	}, {
 		ID:          GenerationCache,
 		Title:       "limit what generation keeps: new tokens, beams, sequences at once",
 		Why:         "the cache of keys and values grows with every token, beam and sequence",
@@ -81,7 +91,7 @@ func evaluations() []*Remedy {
 				return How{Args: "--enforce-eager   # no graphs; or --max-num-seqs 64: graphs for fewer sizes"}
 			}
 			few := "batch = tokenizer(texts, padding='longest', pad_to_multiple_of=128)   # few fixed lengths"
-			if job.Facts != nil && !job.Facts[Text] {
+			if job.Facts != nil && !(job.Facts[Text] && job.Facts[Pretrained]) {
 				few = "# pad or resize inputs to a few fixed shapes, or:"
 			}
 			return How{Code: lines(few, "model = torch.compile(model, mode='default')                          # no CUDA graphs, or:",
@@ -140,6 +150,22 @@ func howEvalBatch(job Job, _ Setup) How {
 		return How{Args: "a smaller batch_size where the batches of evaluation are made"}
 	}
 	return How{Code: "eval_loader = DataLoader(dataset, batch_size=HALF_YOUR_EVALUATION_BATCH)"}
+}
+
+// howWindows has the arguments of the libraries that work through large inputs in windows.
+func howWindows(job Job, _ Setup) How {
+	switch job.Windows {
+	case "monai":
+		return How{Code: "sliding_window_inference(x, roi_size, sw_batch_size=1, predictor=model, " +
+			"sw_device='" + job.device() + "', device='cpu')"}
+	case "nnunet":
+		return How{Code: "nnUNetPredictor(..., perform_everything_on_device=False)   # flag: " +
+			"--not_on_device"}
+	case "mmseg":
+		return How{Args: "test_cfg=dict(mode='slide', crop_size=(512, 512), stride=(341, 341))   # and " +
+			"smaller images in the test pipeline"}
+	}
+	return How{Args: "the device of the result: the CPU; fewer windows at once"}
 }
 
 func howLongest(job Job, _ Setup) How {

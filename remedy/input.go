@@ -44,7 +44,7 @@ func inputs() []*Remedy {
 		},
 		slowdown: constant(0.6),
 		how: func(job Job, after Setup) How {
-			side := "192"
+			side := "SMALLER"
 			if job.Setup != nil && after.Image > 0 {
 				side = fmt.Sprint(after.Image)
 			}

@@ -108,6 +108,8 @@ func howRaise(job Job, _ Setup) How {
 	case job.Kube:
 		return How{Args: "resources: {requests: {memory: WHAT_IT_USES}}   # so that the " +
 			"node is chosen by it"}
+	case job.Where == event.WhereMPS && job.Framework != PyTorch && job.Facts != nil:
+		return How{}
 	case job.Where == event.WhereMPS:
 		return How{Env: "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0   # may make the whole machine swap"}
 	case job.Dask:

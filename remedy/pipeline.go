@@ -43,7 +43,7 @@ func pipelines() []*Remedy {
 		Frameworks:  torch,
 		slowdown:    constant(1.3),
 		needs: func(job Job) string {
-			if !job.Images {
+			if !job.Images && job.Trainer != Kohya {
 				return "no images are generated here"
 			}
 			return ""
@@ -85,7 +85,7 @@ func pipelines() []*Remedy {
 			case "datasets":
 				return How{Code: "ds.map(f, num_proc=2, batch_size=100, writer_batch_size=100)"}
 			}
-			return How{Code: "ProcessPoolExecutor(max_workers=2)   # joblib: n_jobs=2; datasets: num_proc=2"}
+			return How{Args: "fewer of them where they are started: max_workers, processes, n_jobs, num_proc"}
 		},
 	}, {
 		ID:          SmallerLayer,

@@ -75,6 +75,8 @@ const (
 	LoadToHost      ID = "load_to_host"     // checkpoints go to host memory first
 	SaveSharded     ID = "save_sharded"     // no whole state dict on a card
 	SaveAsItIs      ID = "save_as_it_is"    // no copy of the weights for the file
+	WindowOnHost    ID = "window_on_host"   // results of windows are put together in host memory
+	ObjectsOnHost   ID = "objects_on_host"  // objects of all ranks do not pass through the card
 	MergeOnHost     ID = "merge_on_host"    // adapters are merged outside the card
 	LoadOnce        ID = "load_once"        // not every rank loads the whole model
 	ShardAtLoad     ID = "shard_at_load"    // ZeRO's settings before the model is built
@@ -156,6 +158,8 @@ const (
 	Keras        Trainer = "keras"
 	RayTune      Trainer = "ray"
 	VLLM         Trainer = "vllm"
+	Kohya        Trainer = "kohya" // sd-scripts and what is built on them
+	MLX          Trainer = "mlx"   // mlx_lm on Apple's GPU
 )
 
 // Job is what is known of the job that a remedy would be applied to. Zero values mean "not known".
@@ -180,6 +184,7 @@ type Job struct {
 	Maker     Maker         // of the card; empty: NVIDIA, as nothing says otherwise
 	Foreign   bool          // it computes with none of the frameworks whose code we can write
 	Pool      string        // whose worker processes: joblib, datasets, nnunet; empty: unknown
+	Windows   string        // who works through windows: monai, nnunet, mmseg; empty: unknown
 	Inference bool          // serving or generating, not training: nothing is kept for a backward pass
 	Work      Work          // under way when memory ran out
 	Facts     map[Fact]bool // what is shown; nil: the job was watched, nothing was left to words
@@ -195,12 +200,16 @@ type Job struct {
 	// of the card, as the message counts: asked for beyond what was free, in use, idle in the pool
 	Missing    event.Bytes
 	Held, Idle *event.Bytes
-	Fits       int     // how many trials, or tokens, fit; 0: unknown
-	Share      float64 // of the card that is free for a server; 0: unknown
+	Fits       int // how many trials, or tokens, fit; 0: unknown
+	// of the card that is free for a server; 0: unknown, LessShare: less than now
+	Share float64
 	// that the batch was seen to fit in, for the words of MicroBatch; 0: unknown
 	Pieces int
 	Run    event.Run // that the job was; its command is written into what to type
 }
+
+// LessShare says of Job.Share that a server must take less of the card than now, whatever that is.
+const LessShare = -1
 
 // How is what a user types to apply a remedy. Empty means that there is no such way.
 type How struct {
@@ -343,6 +352,11 @@ func (r *Remedy) Applies(job Job) string {
 
 // HowTo says what the user types, in the terms of their framework and trainer.
 func (r *Remedy) HowTo(job Job) How {
+	how, _ := r.heard(job, r.howTo(job))
+	return how
+}
+
+func (r *Remedy) howTo(job Job) How {
 	if job.Setup == nil && job.Batch > 0 {
 		job.Setup = &Setup{Batch: job.Batch, Accumulate: job.Accumulate}
 	}
@@ -359,8 +373,9 @@ func (r *Remedy) HowTo(job Job) How {
 	} else {
 		how = r.fromTables(job)
 	}
-	// --fit reaches into PyTorch and TensorFlow only
-	if how.Fit == "" && len(r.Levels) > 0 && job.Framework != JAX && (job.accumulates() ||
+	// --fit reaches into PyTorch and TensorFlow only, on cards whose memory it can read
+	if how.Fit == "" && len(r.Levels) > 0 && job.Framework != JAX && flags[job.Trainer] == nil &&
+		job.Maker != Google && job.Maker != Others && (job.accumulates() ||
 		slices.Contains(r.Levels, LevelEnv)) {
 		flags := []string{"--fit", "--remedy", string(r.ID)}
 		if r.Consent != "" {
@@ -370,10 +385,6 @@ func (r *Remedy) HowTo(job Job) How {
 		if r.ID == MicroBatch {
 			how.Fit += "   # no edit; a third slower where the forward pass runs twice"
 		}
-	}
-	if job.Facts != nil && !job.Facts[Networks] && (strings.Contains(how.Code, "torch.") ||
-		strings.Contains(how.Code, "torch import")) {
-		how.Code = "" // nothing shows that the program could use it
 	}
 	return how
 }

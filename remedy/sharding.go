@@ -74,7 +74,13 @@ func sharding() []*Remedy {
 		Title:       "spread the layers over the cards by what they really need",
 		Why:         "an automatic map counts only weights, so the card that also gets the logits runs out",
 		Equivalence: Exact,
-		Walls:       onDevice,
+		Walls:       []event.Where{event.WhereGPU},
+		needs: func(job Job) string {
+			if job.Facts != nil && job.Work == Training && !job.Facts[Cards] && !job.Facts[Ranks] {
+				return "nothing shows a second card"
+			}
+			return ""
+		},
 		Frameworks:  torch,
 		Levels:      []Level{LevelProcess},
 		Unvalidated: oneCard,

@@ -85,7 +85,10 @@ func systems() []*Remedy {
 				return How{Args: flags}
 			}
 			share, length := "0.95", "YOUR_LIMIT"
-			if job.Share > 0 {
+			switch {
+			case job.Share == LessShare:
+				share = "LESS_THAN_NOW"
+			case job.Share > 0:
 				share = fmt.Sprintf("%.2f", job.Share)
 			}
 			if job.Fits > 0 {

@@ -135,6 +135,10 @@ func trials() []*Remedy {
 			if job.Fits > 0 {
 				n = fmt.Sprint(job.Fits)
 			}
+			if job.Facts[Rollouts] {
+				return How{Code: "config.env_runners(num_env_runners=" + n + ")   # in old versions: " +
+					"the number of workers in the configuration"}
+			}
 			if job.tunes() {
 				return How{Code: "tune.TuneConfig(max_concurrent_trials=" + n +
 					")   # or ray.init(num_cpus=" + n + ")"}

@@ -109,8 +109,15 @@ func (r *Remedy) TitleFor(job Job) string {
 		return "work on parts instead of holding all of it at once"
 	case r.ID == LoadOnce && job.Facts != nil && !job.Facts[Ranks]:
 		return "load the weights in their own precision, without a second copy"
+	case r.ID == SaveSharded && job.onHost():
+		return "save the shards, not the whole state dict"
+	case r.ID == PipelineOffload && job.Trainer == Kohya:
+		return "let parts of the model wait in host memory"
 	case r.ID == SaveSharded && !job.shards():
 		return "copy the weights to host memory one by one, and save those"
+	case r.ID == RaiseLimit && job.Where == event.WhereMPS && job.Framework != PyTorch &&
+		job.Facts != nil:
+		return "let the GPU lock more of the machine's memory"
 	case r.ID == RaiseLimit && job.Dask:
 		return "give each worker more memory, or fewer tasks at once"
 	case r.ID == RaiseLimit && job.Where == event.WhereHost && !job.HostLimit && !job.Slurm:
@@ -153,8 +160,16 @@ func (r *Remedy) WhyFor(job Job) string {
 	case r.ID == LoadOnce && job.Facts != nil && !job.Facts[Ranks]:
 		return "the model is built first and the file read beside it, both in host memory; fp32 is twice " +
 			"the size of the file where that holds half precision"
+	case r.ID == SaveSharded && job.onHost():
+		return "a whole state dict in one process needs host memory for all weights and states"
+	case r.ID == PipelineOffload && job.Trainer == Kohya:
+		return "blocks are copied to the card when they compute; encoders need not be there at all once " +
+			"their results are kept"
 	case r.ID == SaveSharded && !job.shards():
 		return "copies that are made on the card for the file need room there"
+	case r.ID == RaiseLimit && job.Where == event.WhereMPS && job.Framework != PyTorch &&
+		job.Facts != nil:
+		return "the GPU may lock only a part of the machine's memory"
 	case r.ID == RaiseLimit && job.Dask:
 		return "the limit is Dask's own, not the machine's"
 	case r.ID == RaiseLimit && job.Where == event.WhereHost && !job.HostLimit && !job.Slurm:

@@ -1,0 +1,133 @@
+package remedy
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// dialect is a library's own way of writing. What is written in it is of no use to a program that
+// does not run that library, so something must show that it does.
+type dialect struct {
+	is    *regexp.Regexp // a text is written in it
+	needs []Fact         // one of these must be shown; none: nothing need be
+	never []Fact         // none of these may be shown
+}
+
+// dialects are the ways of writing that remedies use. A text in one whose evidence is missing is
+// left out; what is left to say is in inWords.
+var dialects = []dialect{
+	{is: regexp.MustCompile(`\btorch\.|\btorch import|PYTORCH_`), needs: []Fact{TorchSeen, Loader}},
+	{is: regexp.MustCompile(`state_dict_type\(|FullStateDict`), needs: []Fact{FSDPSeen}},
+	{is: regexp.MustCompile(`\bfully_shard\b|\bfsdp\b`), never: []Fact{OtherSharding}},
+	{is: regexp.MustCompile(`\bdeepspeed\.`), needs: []Fact{Split}, never: []Fact{FSDPSeen}},
+	{is: regexp.MustCompile(`keras\.|\bmodel\.(?:fit|evaluate|predict\w*|compile|save_weights)\(|\blayers\.\w+\(\)`),
+		needs: []Fact{KerasSeen}},
+	{is: regexp.MustCompile(`\btf\.(?:config|debugging|print|image|recompute_grad|data|device)\b|` +
+		`bucket_by_sequence_length|dataset\.(?:map|unbatch)\(`), never: []Fact{Graphs}},
+	{is: regexp.MustCompile(`\bAutoModel|from_pretrained\(|\btokenizer\(|TrainingArguments\(|` +
+		`\bmodel\.generate\(|\bpreprocess_logits`), needs: []Fact{Pretrained}},
+	{is: regexp.MustCompile(`\btune\.`), needs: []Fact{Tune}, never: []Fact{Rollouts}},
+}
+
+// written reports whether the job's own libraries understand a text.
+func (job Job) written(text string) bool {
+	if job.Facts == nil || text == "" {
+		return true
+	}
+	shown := func(f Fact) bool { return job.Facts[f] }
+	for _, d := range dialects {
+		if d.is.MatchString(text) && (len(d.needs) > 0 && !slices.ContainsFunc(d.needs, shown) ||
+			slices.ContainsFunc(d.never, shown)) {
+			return false
+		}
+	}
+	return true
+}
+
+// inWords says what to do without any library's code. A remedy that has neither is not printed.
+var inWords = map[ID]string{
+	MicroBatch:      "a smaller batch where the batches are made",
+	EvalBatch:       "a smaller batch_size where the batches of evaluation are made",
+	EvalOutputs:     "keep numbers of each batch, not its outputs",
+	ShorterSequence: "a smaller maximum length where the input is cut",
+	SmallerImage:    "a smaller width and height where the images are read; or tiles",
+	SaveSharded: "let each rank write its own part, or copy to host memory first, in the settings of the " +
+		"library that saves",
+	LongestBatch: "sort or group the samples by length, and cut what is longer than a limit",
+	GenerationCache: "fewer new tokens, beams and sequences at once, in the settings of what " +
+		"generates",
+	HalfWeights: "weights in bfloat16, or spread over several devices, where they are loaded",
+	FewerTrials: "fewer workers in the configuration",
+}
+
+// graphWords is what replaces code of TensorFlow 2 in programs that run graphs in sessions.
+var graphWords = map[ID]string{
+	TFGrowth: "config = tf.ConfigProto(); config.gpu_options.allow_growth = True; " +
+		"tf.Session(config=config)",
+}
+
+// heard leaves out what the job's libraries do not understand. It is false where nothing is left.
+func (r *Remedy) heard(job Job, how How) (How, bool) {
+	lost := false
+	for _, text := range []*string{&how.Env, &how.Args, &how.Code} {
+		if !job.written(*text) {
+			*text, lost = "", true
+		}
+	}
+	if known, ok := flags[job.Trainer]; ok { // a program with flags, whose user writes no code
+		lost = lost || how.Code != ""
+		how.Code = ""
+		if text := known[r.ID]; text != "" {
+			how.Args = strings.ReplaceAll(text, "HALF_YOUR_BATCH", job.halfBatch())
+			return how, true
+		}
+	}
+	if lost && job.Facts[Graphs] && how.Code == "" {
+		how.Code = graphWords[r.ID]
+	}
+	if !lost || how.Env+how.Args+how.Code != "" {
+		return how, true
+	}
+	if flags[job.Trainer] != nil {
+		return how, false
+	}
+	how.Args = inWords[r.ID]
+	return how, how.Args != ""
+}
+
+// halfBatch is half of the job's batch, in words where it is not known.
+func (job Job) halfBatch() string {
+	if job.Batch < 2 {
+		return "HALF_YOUR_BATCH"
+	}
+	return strconv.Itoa(job.Batch / 2)
+}
+
+// flags are what trainers that are steered by flags alone have for a remedy. Code of a model has no
+// place there, so a remedy without a flag is not printed.
+var flags = map[Trainer]map[ID]string{
+	Kohya: {
+		MicroBatch:     "--train_batch_size HALF_YOUR_BATCH --gradient_accumulation_steps 2",
+		Checkpointing:  "--gradient_checkpointing",
+		MixedPrecision: "--mixed_precision bf16   # --full_bf16 trains the weights themselves in it",
+		Optimizer8Bit:  "--optimizer_type AdamW8bit",
+		OptimizerAdafactor: `--optimizer_type Adafactor --optimizer_args "scale_parameter=False" ` +
+			`"relative_step=False" "warmup_init=False"`,
+		Quantize8Bit: "--fp8_base   # adapters only",
+		SmallerImage: "--resolution 512,512   # in a data set file: resolution",
+		PipelineOffload: "--blocks_to_swap 16   # Flux, SD3: blocks wait in host memory; " +
+			"--cache_latents_to_disk and --cache_text_encoder_outputs keep the other parts off the card",
+	},
+	MLX: {
+		MicroBatch: "--batch-size HALF_YOUR_BATCH --grad-accumulation-steps 2   # in versions that have " +
+			"the second",
+		Checkpointing:   "--grad-checkpoint",
+		ShorterSequence: "--max-seq-length HALF_YOUR_LENGTH",
+		LoRA:            "--fine-tune-type lora --num-layers 8   # adapters in the last 8 layers",
+		Quantize4Bit:    "mlx_lm.convert --hf-path MODEL -q   # 4-bit weights, with adapters on top",
+		RaiseLimit: "sudo sysctl iogpu.wired_limit_mb=MEGABYTES   # the share that the GPU may lock; leave " +
+			"some to the system",
+	},
+}
