@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"memroom/diagnose"
@@ -70,8 +71,14 @@ func readLabels(t *testing.T, path string) []label {
 	return labels
 }
 
+// explained keeps answers by file: several tests look at the same ones.
+var explained sync.Map
+
 func explainFile(t *testing.T, path string) *diagnose.Explanation {
 	t.Helper()
+	if x, ok := explained.Load(path); ok {
+		return x.(*diagnose.Explanation)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -81,10 +88,12 @@ func explainFile(t *testing.T, path string) *diagnose.Explanation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x := diagnose.ExplainLog(log, nil); x != nil {
-		return x
+	x := diagnose.ExplainLog(log, nil)
+	if x == nil {
+		x = diagnose.NothingFound()
 	}
-	return diagnose.NothingFound()
+	explained.Store(path, x)
+	return x
 }
 
 func compare(want label, got *diagnose.Explanation) []string {
