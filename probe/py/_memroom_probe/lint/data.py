@@ -172,7 +172,10 @@ def frames_grown(file):
             s,
             "`%s` is copied whole in every round to add a piece: at the end the data exists twice"
             % name,
-            hint=not _reads_pieces(file, loop) or _small_tables(s, loop),
+            hint=not _reads_pieces(file, loop)
+            or _small_tables(s, loop)
+            or _only_written(file)
+            and not _large_pieces(file, loop),
         )
 
 
@@ -194,6 +197,30 @@ def _small_tables(s, loop) -> bool:
         and isinstance(n.value, str)
     ]
     return any(_NOTES.search(w) for w in words)
+
+
+def _only_written(file) -> bool:
+    """A script that merges tables as text and trains nothing is done when they are written."""
+    called = [method(n) or "" for n in file.nodes if isinstance(n, ast.Call)]
+    return any(c in ("to_csv", "to_excel", "to_json") for c in called) and not any(
+        c in ("fit", "backward", "fit_transform", "DMatrix") or _TRAINS.search(c) for c in called
+    )
+
+
+_TRAINS = re.compile(r"(^|_)train($|_)|Dataset$|DataLoader$")
+
+
+def _large_pieces(file, loop) -> bool:
+    """Formats that are for much data, and reading by chunks"""
+    return any(
+        isinstance(n, ast.Call)
+        and (method(n) in ("read_parquet", "read_feather", "read_hdf", "ParquetFile", "read_table"))
+        or isinstance(n, ast.keyword)
+        and n.arg == "chunksize"
+        or isinstance(n, (ast.Name, ast.Attribute))
+        and bool(re.search(r"chunk|shard", key(n) or "", re.I))
+        for n in ast.walk(loop)
+    )
 
 
 def _reads_pieces(file, loop) -> bool:

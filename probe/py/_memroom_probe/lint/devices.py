@@ -127,11 +127,19 @@ def data_parallel(file) -> Iterator[dict]:
             yield rules.finding(
                 "data-parallel-first-card",
                 call,
-                "DataParallel gathers the outputs of all cards on the first one, and the loss and "
-                "its gradients are computed there",
+                "DataParallel gathers the outputs of all cards on the first one"
+                + ("" if _loss_inside(file) else _LOSS_THERE),
                 hint=not _large_outputs(file, s, call),
             )
             return  # the heads that are wrapped beside it are the same decision
+
+
+_LOSS_THERE = ", and the loss and its gradients are computed there"
+
+
+def _loss_inside(file) -> bool:
+    """model(input_ids=ids, labels=labels): each card computes its own loss"""
+    return any(isinstance(n, ast.keyword) and n.arg == "labels" for n in file.nodes)
 
 
 def default_card(file) -> Iterator[dict]:
@@ -235,8 +243,11 @@ def checkpoint_kept(file) -> Iterator[dict]:
         for s in scope.statements:
             if not isinstance(s, ast.Assign) or not isinstance(s.value, ast.Call):
                 continue
-            if not any(t.lineno > s.lineno for t, _ in scope.differentiated):
-                continue  # loaded after the training, for a test
+            if not any(
+                t.lineno > s.lineno and not evidence.exclusive(file, s, t) and not _only_tests(t)
+                for t, _ in scope.differentiated
+            ):
+                continue  # loaded after the training, for a test, or instead of it
             name = key(s.targets[0])
             if (file.callee(s.value) or "") != "torch.load" or not name or "." in name:
                 continue
@@ -261,6 +272,16 @@ def checkpoint_kept(file) -> Iterator[dict]:
                 "weights%s while the model trains"
                 % (name, " and optimizer state" if evidence.has_optimizer(file) else ""),
             )
+
+
+def _only_tests(s: ast.stmt) -> bool:
+    """run_epoch(model, test_set, train=False)"""
+    return any(
+        isinstance(n, ast.keyword)
+        and n.arg in ("train", "training", "is_train", "is_training", "istrain")
+        and constant(n.value) is False
+        for n in own(s)
+    )
 
 
 _RANKS = (
@@ -514,8 +535,12 @@ def models_of_rounds(file) -> Iterator[dict]:
                 s,
                 "every round's model `%s` stays in `%s`: the models of all rounds are in memory "
                 "at once" % (name, container),
-                hint=evidence.few_rounds(loop, file),
+                hint=evidence.few_rounds(loop, file) or bool(_TOGETHER.search(container)),
             )
+
+
+# Models that are asked together: none of them is kept for nothing.
+_TOGETHER = re.compile(r"ensemble|shadow|committee|bagg|member|population|experts", re.I)
 
 
 def _members(value):

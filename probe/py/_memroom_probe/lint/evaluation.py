@@ -191,7 +191,38 @@ def measures(file, s: ast.stmt) -> bool:
         for a in n.args
         if isinstance(a, ast.Name)
     }
-    return bool(given) and given <= _made_up(file) or _one_sample(file, s)
+    if bool(given) and given <= _made_up(file) or _one_sample(file, s):
+        return True
+    return _on_host(file, s) or not (place and place.loops[1:]) and _drawn(s)
+
+
+_NOISE = re.compile(r"noise|(^|_)z(_|$)|(^|_|\.)z_?samples?$|fixed_|latents?$", re.I)
+
+
+def _drawn(s: ast.stmt) -> bool:
+    """pictures = generator(self.fixed_noise): as many as somebody looks at"""
+    given = [
+        key(a)
+        for n in walk_here(s)
+        if isinstance(n, ast.Call)
+        for a in n.args
+        if isinstance(a, (ast.Name, ast.Attribute))
+    ]
+    return bool(given) and all(g and _NOISE.search(g) for g in given)
+
+
+def _on_host(file, s: ast.stmt) -> bool:
+    """net = net.cpu(); net(z): a look at the sizes, away from the card"""
+    place = file.places.get(s)
+    if place is None or place.function is None:
+        return False
+    called = {key(n.func) for n in walk_here(s) if isinstance(n, ast.Call)} - {None}
+    return any(
+        isinstance(n, ast.Assign)
+        and any(key(t) in called for t in targets(n))
+        and any(isinstance(c, ast.Call) and method(c) == "cpu" for c in walk_here(n.value))
+        for n in ast.walk(place.function)
+    )
 
 
 _STATE = re.compile(r"^(next_?|cur(rent)?_?|new_?)?(state|obs|observation)(_?(t|n|tensor))?$", re.I)
@@ -205,12 +236,27 @@ def _one_sample(file, s: ast.stmt) -> bool:
     return any(_STATE.match((key(a) or "").split(".")[-1]) for a in given) or (
         not over_data
         and any(
-            isinstance(n, ast.Call) and method(n) == "unsqueeze" and constant(n.args[0]) == 0
-            for a in given
+            method(n) == "unsqueeze"
+            and constant(n.args[0]) == 0
+            or method(n) in ("view", "reshape")
+            and constant(n.args[0]) == 1
+            for a in given + _made_of(file, s, given)
             for n in walk_here(a)
             if isinstance(n, ast.Call) and n.args
         )
     )
+
+
+def _made_of(file, s: ast.stmt, given) -> list:
+    """ids = torch.tensor(text).unsqueeze(0), in the same function as net(ids[:, :-1])"""
+    names = {key(n) for a in given for n in ast.walk(a) if isinstance(n, ast.Name)}
+    place = file.places.get(s)
+    around = place.function if place is not None else None
+    return [
+        n.value
+        for n in (ast.walk(around) if around is not None else ())
+        if isinstance(n, ast.Assign) and any(key(t) in names for t in targets(n))
+    ]
 
 
 def _one_state(loop) -> bool:

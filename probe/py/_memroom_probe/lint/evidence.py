@@ -383,18 +383,79 @@ def small_window(file: Any, loop: Any, name: str) -> bool:
 
 
 def stops_when_full(loop: Any) -> bool:
-    """if sum(len(z) for z in kept) >= limit: break, if step > limit: break"""
+    """if sum(len(z) for z in kept) >= limit: break, if index == 0: ... else: break"""
+    inside = ast.walk(loop) if isinstance(loop, (ast.For, ast.While)) else ()
+    for n in inside:
+        for body, reached in (("body", (ast.Gt, ast.GtE, ast.Eq)), ("orelse", _BELOW)):
+            last = getattr(n, body)[-1:] if isinstance(n, ast.If) else []
+            if last and isinstance(last[0], (ast.Break, ast.Return)) and _compares(n.test, reached):
+                return True
+    return False
+
+
+_BELOW = (ast.Lt, ast.LtE, ast.Eq)
+
+
+def _compares(test: ast.expr, operators: Any) -> bool:
     return any(
-        isinstance(n, ast.If)
-        and isinstance(n.body[-1], (ast.Break, ast.Return))
-        and any(
-            isinstance(c, ast.Compare)
-            and isinstance(c.ops[0], (ast.Gt, ast.GtE, ast.Eq))
-            and not any(isinstance(x, ast.Constant) and x.value is None for x in c.comparators)
-            for c in ast.walk(n.test)
-        )
-        for n in (ast.walk(loop) if isinstance(loop, (ast.For, ast.While)) else ())
+        isinstance(c, ast.Compare)
+        and isinstance(c.ops[0], operators)
+        and not any(isinstance(x, ast.Constant) and x.value is None for x in c.comparators)
+        for c in ast.walk(test)
     )
+
+
+def put_back(file: Any, s: Any) -> bool:
+    """row = self.rows[i]; ...; self.rows[i] = pad(row): an entry that was there before. Not where
+    somebody asks first whether it is, or comes here because it is not.
+    """
+    target = s.targets[0] if isinstance(s, ast.Assign) else None
+    place = file.places.get(s)
+    if not isinstance(target, ast.Subscript) or place is None or place.function is None:
+        return False
+    if place.handler:
+        return False
+    read = False
+    for n in ast.walk(place.function):
+        if isinstance(n, ast.Compare) and any(
+            isinstance(o, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for o in n.ops
+        ):
+            words = {key(x) for x in ast.walk(n) if isinstance(x, (ast.Name, ast.Attribute))}
+            if key(target.value) in words:
+                return False
+        if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load):
+            read = read or n.lineno < s.lineno and _same_entry(n, target)
+    return read
+
+
+def moved_entry(s: Any) -> bool:
+    """states[user] = (states[user][0].cuda(), states[user][1].cuda()): made of itself alone"""
+    target = s.targets[0] if isinstance(s, ast.Assign) else None
+    if not isinstance(target, ast.Subscript):
+        return False
+    own = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+    used = {n.id for n in ast.walk(s.value) if isinstance(n, ast.Name)}
+    return used <= own and any(
+        isinstance(n, ast.Subscript) and _same_entry(n, target) for n in ast.walk(s.value)
+    )
+
+
+def _same_entry(one: ast.Subscript, other: ast.Subscript) -> bool:
+    return all(
+        ast.dump(a).replace("Store", "Load") == ast.dump(b).replace("Store", "Load")
+        for a, b in ((one.value, other.value), (one.slice, other.slice))
+    )
+
+
+def exclusive(file: Any, one: Any, other: Any) -> bool:
+    """Do the two statements stand in different branches of a condition?"""
+    for i in file.places[one].ifs:
+        if not isinstance(i, ast.If):
+            continue
+        sides = [{x for b in body for x in ast.walk(b)} for body in (i.body, i.orelse)]
+        if any(one in a and other in b for a, b in (sides, sides[::-1])):
+            return True
+    return False
 
 
 def ends_there(file: Any, s: Any) -> bool:

@@ -13,6 +13,7 @@ import re
 from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set
 
 from .names import FUNCTIONS, LOOPS, calls, constant, key, method, own, pairs, targets, walk_here
+from .networks import has_no_weights
 
 GRAPH = "graph"  # made in grad mode from parameters
 CARD = "card"  # an output of a model: it lies where the model lies
@@ -345,6 +346,7 @@ def module_names(file) -> Set[str]:
             if (
                 name.split(".")[-1] in own_modules
                 or _makes_module(name)
+                and not has_no_weights(name.split(".")[-1])
                 or name.endswith(".from_pretrained")
                 and "Model" in name
                 or evaluated

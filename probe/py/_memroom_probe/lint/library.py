@@ -11,6 +11,7 @@ from .evaluation import uses_card
 from .flow import _GIVES, _LOSS, CLEAN_METHODS, is_model_name, module_names
 from .machine import SEQUENCES, Args, Frame, Machine, held_with_via
 from .names import FUNCTIONS, key
+from .networks import has_no_weights
 from .values import (
     NONE,
     NOTHING,
@@ -1108,7 +1109,9 @@ class Library:
                 r = known(args.kw.get("reduction", NOTHING)) if "reduction" in args.kw else None
                 made.copied = r is not None and r.value == "none"
                 return frozenset([made])
-            return self._module(last)
+            layer = self._module(last)
+            objects(layer)[0].frozen = has_no_weights(last)
+            return layer
         if last in ("DistributedDataParallel", "FullyShardedDataParallel", "compile", "script"):
             return args.get(0) or m.opaque()
         if name.startswith("torch.optim."):

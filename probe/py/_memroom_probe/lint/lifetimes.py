@@ -29,8 +29,10 @@ from .evidence import (
     has_optimizer,
     higher_order,
     missing_key,
+    moved_entry,
     of_this_round,
     published,
+    put_back,
     rounds_around,
     short_window,
     small_window,
@@ -407,6 +409,8 @@ class Judge:
                 "nothing empties it" % name,
             )
             return
+        if moved_entry(outer.where[-1][1]):
+            return
         handed = _handed(inner.where if inner.how != "made" else outer.where, n.where)
         place = self.file.places.get(handed)
         module = (
@@ -542,6 +546,8 @@ class Judge:
             if put.how == "cache":
                 made = next((f for f in self.file.nodes if getattr(f, "name", "") == name), None)
                 at = made.decorator_list[0] if made is not None else at
+            if kind == "exception" and not _tries_work(self.file, at):
+                continue
             if kind == "exception":
                 yield from self.tell(
                     "exception-kept",
@@ -571,6 +577,8 @@ class Judge:
         from .loaders import _loader_calls, _workers
 
         if obj.emptied or obj.kind == "set" or obj.kind == "deque" and obj.extra:
+            return
+        if put_back(self.file, at):
             return
         if _NO_SAMPLES.search(name):
             return
@@ -604,6 +612,8 @@ class Judge:
                 continue
             s = slot.where[-1][1]
             name = slot.label or "it"
+            if _moved_itself(s):
+                continue
             if loop.kind == "forward" and self._begun_elsewhere(s, slot.name):
                 continue
             twice = [a for a in older if first in a.used_in and second in a.used_in]
@@ -713,6 +723,8 @@ class Judge:
             if not loop.backward and not (_of_a_dataset(loop) and on_card):
                 continue
             s = slot.where[-1][1]
+            if stops_when_full(loop.node):
+                continue
             if slot.label and not _reads(s, slot.label):
                 continue  # made anew from something else
             if slot.label and _cut_back(self.file, s, slot.label):
@@ -948,6 +960,18 @@ def _of_both_modes(file: Any, s: Any) -> bool:
     return place is not None and getattr(place.function, "name", "") in ("forward", "__call__")
 
 
+def _moved_itself(s: Any) -> bool:
+    """self.scale = self.scale.to(x.device): it is what it was"""
+    value = getattr(s, "value", None)
+    return (
+        isinstance(s, ast.Assign)
+        and isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in ("to", "cuda", "cpu", "type", "float", "half", "contiguous")
+        and any(key(t) == key(value.func.value) for t in targets(s))
+    )
+
+
 def _made_anew(loop: Any, name: str) -> bool:
     """if a: loss = f() elif b: loss = g(): one of the branches is taken in every round, though no
     else says so.
@@ -1125,6 +1149,10 @@ _NUMBERS = re.compile(
 )
 
 
+# Models that give text give lists of strings.
+_TEXTS = re.compile(
+    r"caption|sentence|transcri|(^|_)(texts?|strings?|words|answers?|hyps?)($|_)", re.I
+)
 _MAPS = re.compile(r"pixel|heat|(^|_)maps?($|_)|segm|voxel|depth|token|vocab", re.I)
 
 
@@ -1133,6 +1161,8 @@ def _one_number_each(file: Any, s: Any, *labels: Any) -> bool:
     place = file.places.get(s)
     where = place.function if place is not None and place.function is not None else file.tree
     named = {x for x in labels if x} | {n.id for n in walk_here(s) if isinstance(n, ast.Name)}
+    if any(_TEXTS.search(x) for x in named):
+        return True
     return any(_NUMBERS.search(x) for x in named) and not any(
         _MAPS.search(w) for w in _words(where) | {getattr(where, "name", "")}
     )
@@ -1208,6 +1238,23 @@ def _only_models(holder: Obj) -> bool:
     """(encoder, head): nothing to choose by, so all of them are used"""
     parts = [a for p in contents(holder) for a in p.value]
     return all(isinstance(a, Obj) and bool(a.module) for a in parts)
+
+
+_WORK = re.compile(
+    r"train|fit|step|backward|eval|predict|generat|run|forward|epoch|main|object", re.I
+)
+
+
+def _tries_work(file: Any, s: Any) -> bool:
+    """Is what failed a piece of training? try: module.to(device) leaves nothing behind."""
+    for t in file.nodes:
+        if not isinstance(t, ast.Try) or not any(s in ast.walk(h) for h in t.handlers):
+            continue
+        called = [n for x in t.body for n in ast.walk(x) if isinstance(n, ast.Call)]
+        return any(
+            _WORK.search(method(n) or "") or is_model_name(key(n.func) or "") for n in called
+        )
+    return True
 
 
 def _written_over(file: Any, loop: Any, s: Any) -> bool:

@@ -179,7 +179,18 @@ def empty_cache(file):
                         "empty-cache-in-loop",
                         s,
                         "the cache is emptied at every step: the next step asks the driver for the same memory again, slowly, and the peak is the same",
+                        hint=_measures_memory(file, loop),
                     )
+
+
+_READINGS = re.compile(
+    r"^(reset_(max|peak)_memory_\w+|memory_stats|max_memory_(allocated|reserved))$"
+)
+
+
+def _measures_memory(file, loop) -> bool:
+    """torch.cuda.reset_peak_memory_stats() in the same loop: the peak of each step is wanted"""
+    return any(isinstance(n, ast.Call) and _READINGS.match(method(n) or "") for n in ast.walk(loop))
 
 
 def _direct_backward(loop):

@@ -19,6 +19,18 @@ _FREE = frozenset(
     MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d AdaptiveAvgPool1d AdaptiveAvgPool2d
     AdaptiveMaxPool2d ZeroPad2d ReflectionPad2d PixelShuffle Softmax2d""".split()
 )
+
+
+def has_no_weights(name: str) -> bool:
+    """Upsample, ReLU, MaxPool2d: what they give has a graph only where what they are given has."""
+    return name in _WEIGHTLESS
+
+
+_WEIGHTLESS = frozenset(
+    name
+    for name in _FREE
+    if name not in ("Sequential", "ModuleList", "ModuleDict", "PReLU") and "Norm" not in name
+)
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1, "LSTMCell": 4, "GRUCell": 3, "RNNCell": 1}
 
 

@@ -74,9 +74,17 @@ def _several_trials(file, call):
     asked = [n.value for n in nodes if isinstance(n, ast.keyword) and n.arg == "num_samples"]
     if any(constant(a, 2) != 1 for a in asked):
         return True
-    return any(isinstance(n, ast.Call) and method(n) == "grid_search" for n in file.nodes) or any(
+    grids = [n for n in file.nodes if isinstance(n, ast.Call) and method(n) == "grid_search"]
+    total = 1
+    for n in grids:
+        values = getattr(n.args[0], "elts", None) if n.args else None
+        total *= len(values) if values is not None else MANY_TRIALS
+    return total >= MANY_TRIALS or any(
         isinstance(n, ast.Constant) and n.value == "grid_search" for n in file.nodes
     )
+
+
+MANY_TRIALS = 5  # fewer at once are what somebody meant
 
 
 STOPPING = ("ASHAScheduler", "AsyncHyperBandScheduler", "HyperBandScheduler", "MedianStoppingRule")
