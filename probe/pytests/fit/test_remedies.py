@@ -1,5 +1,6 @@
 """The other remedies: what they save is really not there, what they compute is the same."""
 
+import itertools
 import re
 import unittest
 from unittest import mock
@@ -325,6 +326,34 @@ class ChunkedLoss(unittest.TestCase):
                 self.assertLess(float((a.grad - b.grad).abs().max()), 1e-6)
             soft = F.cross_entropy(logits, target, label_smoothing=0.1)
             self.assertEqual(soft, original(logits, target, label_smoothing=0.1))
+        finally:
+            F.cross_entropy, F.kl_div, chunked_loss.PIECE = original, divergence, 32 << 20
+
+    def test_gradients_are_equal_to_the_bit_in_every_precision(self):
+        """A card reads half precision by another kernel under autocast, which adds in another
+        order: where there is one, it is tried too.
+        """
+        original, divergence = F.cross_entropy, F.kl_div
+        devices = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+        types = torch.float32, torch.bfloat16, torch.float16
+        try:
+            chunked_loss.install({"above": 0}, lambda *a, **k: None)
+            chunked_loss.PIECE = 4 * 4099 * 8
+            for device, dtype, mixed in itertools.product(devices, types, (False, True)):
+                torch.manual_seed(0)
+                logits = torch.randn(50, 4099, device=device).to(dtype)
+                target = torch.randint(0, 4099, (50,), device=device)
+                target[::7] = -100
+                gradients = []
+                for loss in (original, F.cross_entropy):
+                    x = logits.clone().requires_grad_()
+                    half = dtype if dtype != torch.float32 else torch.bfloat16
+                    with torch.autocast(device, half, enabled=mixed):
+                        y = loss(x, target)
+                    (y.float() * 512).backward()
+                    gradients.append(x.grad)
+                self.assertEqual(type(y.grad_fn).__name__, "_CrossEntropyBackward")
+                self.assertTrue(torch.equal(*gradients), (device, dtype, mixed))
         finally:
             F.cross_entropy, F.kl_div, chunked_loss.PIECE = original, divergence, 32 << 20
 

@@ -212,7 +212,8 @@ class _CrossEntropy(torch.autograd.Function):
             of_log = torch.zeros_like(log).scatter_(
                 1, index, (share * counted[rows]).to(log.dtype).unsqueeze(1)
             )
-            out[rows] = torch._log_softmax_backward_data(of_log, log, 1, log.dtype)
+            kind = logits.dtype if _is_widened(logits, log.dtype) else log.dtype
+            out[rows] = torch._log_softmax_backward_data(of_log, log, 1, kind)
         return out, None, None, None, None
 
 
@@ -225,7 +226,17 @@ def _piece(device):
 
 
 def _log_softmax(logits, dtype):
-    return torch._log_softmax(logits.to(dtype), 1, False)
+    """As cross entropy has it: autocast asks for the type of the result, and leaves it to torch
+    whether the logits are copied for that. A kernel that reads other types adds in another order.
+    """
+    return torch.log_softmax(logits, 1, dtype=dtype)
+
+
+def _is_widened(logits, dtype):
+    """Whether one kernel reads half precision and gives full precision. It does so on cards, for
+    float16 only.
+    """
+    return logits.is_cuda and logits.dtype == torch.float16 and dtype == torch.float32
 
 
 def _pieces(logits):
