@@ -10,11 +10,14 @@ _worth_it: weakref.WeakSet = weakref.WeakSet()  # modules that were found to be
 
 def worth_it(module: Any) -> bool:
     """Loss functions, metrics and augmentations have no parameters; scripted modules cannot be
-    looked into; lazy ones get their shape from their first call, which must be the script's own.
+    looked into; lazy ones get their shape from their first call, which must be the script's own. A
+    parametrization computes a weight, and the batch is not in it.
     """
     if module in _worth_it:
         return True
     if isinstance(module, torch.jit.ScriptModule) or next(module.parameters(), None) is None:
+        return False
+    if isinstance(module, torch.nn.utils.parametrize.ParametrizationList):
         return False
     if any(torch.nn.parameter.is_lazy(p) for p in module.parameters()):
         return False
