@@ -9,6 +9,7 @@ from unittest import mock
 import torch
 from _memroom_probe.fit.batch import inputs, losses, outputs
 from _memroom_probe.fit.batch.joined import Joined
+from _memroom_probe.fit.calls import packing
 from _memroom_probe.fit.choose import choices, governor, search
 from _memroom_probe.fit.choose.case import Case
 from _memroom_probe.fit.measure import cost, rounding, spaces
@@ -41,6 +42,40 @@ class Samples(unittest.TestCase):
     def test_lengths_beside_time_first(self):
         found = inputs.Inputs((torch.zeros(9, 6, 4), torch.zeros(6)), {}, dim=1)
         self.assertEqual((found.rows, found.dims), (6, [1, 0]))
+
+    def test_whole_numbers_tell_where_the_batch_is(self):
+        """Lengths and places in a sequence point beyond the end of a shorter one, which a card does
+        not survive.
+        """
+        lengths, fields = torch.tensor([9, 3, 5, 1, 2, 4]), torch.tensor([0, 10, 30, 40, 45, 49])
+        for first, beside, expected in (
+            (torch.zeros(6, 9), lengths, {0}),
+            (torch.zeros(6, 9), lengths.int() - 1, {0}),
+            (torch.zeros(9, 6), lengths, {1}),
+            (torch.zeros(9, 6, 4), lengths, {1}),
+            (torch.zeros(9, 6), fields, {0, 1}),
+            (torch.zeros(6, 9), torch.arange(6), {0, 1}),
+            (torch.zeros(6, 9), torch.zeros(6), {0, 1}),
+            (torch.zeros(6, 6), lengths, {0, 1}),
+            (torch.zeros(6, 9), torch.tensor([1, 2]), {0, 1}),
+        ):
+            with self.subTest(shape=tuple(first.shape), beside=beside):
+                inputs._told.clear()
+                self.assertEqual(set(inputs._dims((first, beside), {})), expected)
+                self.assertEqual(set(inputs._dims((), {"x": first, "y": beside})), expected)
+
+    def test_trials_pack_no_sequence_longer_than_it_is(self):
+        pack, x = torch.nn.utils.rnn.pack_padded_sequence, torch.randn(2, 3, 4)
+        before = torch._VF._pack_padded_sequence
+        for first in (True, False):
+            with packing.checked(), packing.checked():
+                longest = x.shape[1 if first else 0]
+                lengths = torch.full((x.shape[0 if first else 1],), longest)
+                packed = pack(x, lengths, batch_first=first)
+                self.assertEqual(packed.data.shape, (6, 4))
+                with self.assertRaises(ValueError):
+                    pack(x, lengths + 1, batch_first=first)
+        self.assertIs(torch._VF._pack_padded_sequence, before)
 
     def test_what_may_index_samples(self):
         x = torch.zeros(8, 3)

@@ -11,6 +11,9 @@ class Cannot(Exception):
     """This call cannot be cut into pieces; the message is the reason that the user reads."""
 
 
+_WHOLE = (torch.int64, torch.int32)
+
+
 def is_tensor(value):
     return isinstance(value, torch.Tensor)
 
@@ -22,10 +25,49 @@ def readings(args, kwargs):
     if _first_list(args, kwargs) is not None:
         return [lambda: Lists(args, kwargs)]
     found = []
-    for dim in (0, 1):
+    for dim in _dims(args, kwargs):
         found.append(lambda dim=dim: Inputs(args, kwargs, dim))
         found.append(lambda dim=dim: Inputs(args, kwargs, dim, square=False))
     return found
+
+
+_told: dict = {}  # arguments of whole numbers beside a batch -> dimensions that may be it
+
+
+def _dims(args, kwargs):
+    """The dimensions that may be the batch. Whole numbers, one for each sample, tell which it is:
+    classes, lengths, places in a sequence. Along the other one they would point beyond what is left
+    of a sequence, which a recurrent layer or an index does not survive on a card, nor does any
+    later call of the process. That is read once for calls of a kind: it waits for the card.
+    """
+    leaves = zip(tree.paths((args, kwargs)), tree.flatten((args, kwargs))[0])
+    tensors = [(name, t) for name, t in leaves if is_tensor(t)]
+    first = next((t for _, t in tensors if t.dim() > 1), None)
+    if first is None or first.shape[0] == first.shape[1]:
+        return (0, 1)
+    found = [
+        (name, t)
+        for name, t in tensors
+        if t.dim() == 1 and t.dtype in _WHOLE and len(t) in first.shape[:2]
+    ]
+    key = first.dtype, first.dim(), *((name, len(t) == first.shape[0]) for name, t in found)
+    if key not in _told:
+        dims = [_told_by(t, first) for _, t in found]
+        _told[key] = next((d for d in dims if d), (0, 1))
+    return _told[key]
+
+
+def _told_by(numbers, first):
+    """The dimension of the batch that whole numbers tell; None where they do not. Positions, 0, 1,
+    2, ..., do not, and as many numbers as there are features are lengths only if the longest is the
+    other dimension.
+    """
+    if _counts_up(numbers):
+        return None
+    if len(numbers) == first.shape[0]:
+        return (0,)
+    least, most = int(numbers.min()), int(numbers.max())
+    return (1,) if least > 0 and most == first.shape[0] else None
 
 
 def any_inputs(args, kwargs):
@@ -235,12 +277,7 @@ class Inputs:
         numbers or with fewer dimensions. Tokens beside labels of their own shape index no rows.
         """
         leaf = self.leaves[i]
-        if (
-            not is_tensor(leaf)
-            or leaf.dim() == 0
-            or not leaf.numel()
-            or leaf.dtype not in (torch.int64, torch.int32)
-        ):
+        if not is_tensor(leaf) or leaf.dim() == 0 or not leaf.numel() or leaf.dtype not in _WHOLE:
             return False
         others = [
             t

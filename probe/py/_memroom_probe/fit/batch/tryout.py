@@ -12,7 +12,7 @@ import math
 
 import torch
 
-from ..calls import again, generators, keepsakes, outermost, tree, weights
+from ..calls import again, generators, keepsakes, outermost, packing, tree, weights
 from ..calls.autocast import is_on_anywhere
 from ..calls.modules import one_line
 from ..memory import room
@@ -201,7 +201,8 @@ class _Bench:
         # changed, and cannot be put back.
         with torch.inference_mode(False), torch.no_grad(), _precision(device.type, self.autocast):
             try:
-                yield
+                with packing.checked():
+                    yield
             except Cannot:
                 raise
             except torch.cuda.OutOfMemoryError:

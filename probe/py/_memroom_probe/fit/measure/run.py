@@ -11,7 +11,7 @@ from typing import Callable, Dict, List, Optional, Tuple
 import torch
 
 from ..batch.inputs import is_tensor
-from ..calls import generators, keepsakes, outermost, tree, weights
+from ..calls import generators, keepsakes, outermost, packing, tree, weights
 from ..calls.again import bears_no_grad, without_own_drops
 from ..remedies import sparse_gradients
 from .parts import Record
@@ -275,7 +275,7 @@ class Before:
 def put_back(module):
     before = Before(module)
     try:
-        with without_own_drops(module):
+        with without_own_drops(module), packing.checked():
             yield before.state
     finally:
         before.put_back()
