@@ -461,7 +461,7 @@ func (e *Engine) hear(h trial.Happening) error {
 	if a == nil {
 		return nil
 	}
-	if len(h.Output) > 0 && a.stop == "" {
+	if a.stop == "" {
 		for _, r := range a.reader.Feed(h.Output) {
 			e.reading(a, r)
 		}
@@ -554,7 +554,7 @@ func (e *Engine) ended(a *attempt, o trial.Outcome) error {
 	delete(e.runs, a.run)
 	o.PeakHost = max(o.PeakHost, a.usage.Peak)
 	o.PeakDevice = max(o.PeakDevice, a.usage.Device)
-	if a.stop != "" && o.ExitCode != 0 || a.stop != "" && a.state != trial.Waiting {
+	if a.stop != "" && (o.ExitCode != 0 || a.state != trial.Waiting) {
 		o.Stopped, o.StopState, o.OOM = a.stop, a.state, false
 		if a.state == trial.Finished {
 			o.Stopped, o.StopState, o.ExitCode, o.Signal = "", "", 0, ""

@@ -197,10 +197,6 @@ func TestReadingsAreTakenNowAndThen(t *testing.T) {
 	}
 
 	r.group = groupOf(t, 2, map[string]string{"cgroup.procs": fmt.Sprintln(os.Getpid())})
-	for began := time.Now(); time.Since(began) < 30*time.Millisecond; { // so that there is some
-	}
-	now := time.Now()
-	r.begin(now.Add(-10 * time.Second))
 	used := func() (total float64) {
 		for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
 			var u unix.Rusage
@@ -211,6 +207,10 @@ func TestReadingsAreTakenNowAndThen(t *testing.T) {
 		}
 		return total
 	}
+	for used() < 0.25 { // so that the numbers have two digits
+	}
+	now := time.Now()
+	r.begin(now.Add(-10 * time.Second))
 	share, most := r.cpus(now), used()/10+0.004 // counted in hundredths of a second, four of them
 	if share <= 0 || share > most || share < most-0.02 {
 		t.Errorf("%.4f processors, want about %.4f", share, most)
