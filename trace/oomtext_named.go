@@ -36,6 +36,7 @@ const (
 func namedSizes(text string) []Figure {
 	var all []Figure
 	put := func(what, number, unit string) {
+		what = what[strings.LastIndexAny(what, ")].;")+1:] // the end of what stands before it
 		what = strings.Trim(strings.Join(strings.Fields(what), " "), " :=-(")
 		size := parseSize(number, strings.Replace(strings.ToUpper(unit[:1])+"iB", "iiB", "iB", 1))
 		if size == nil || *size == 0 || !memoryName.MatchString(what) {

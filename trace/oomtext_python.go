@@ -113,7 +113,8 @@ func readMemoryError(p *passage) *Crash {
 	c := &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "python",
 		Requested: firstSize(sizeIn(arrayAsked, p.text()), arrayBytes(p.text()),
 			absurdNumber(line))}
-	if strings.Contains(lower, "cuda") && strings.Contains(lower, "bad_alloc") {
+	if strings.Contains(lower, "cuda") && (strings.Contains(lower, "bad_alloc") ||
+		strings.Contains(strings.ToLower(line), "cudaerror")) {
 		c.Where, c.Framework = event.WhereGPU, "other"
 	}
 	if !strings.HasSuffix(strings.TrimSpace(line), "MemoryError") &&

@@ -330,6 +330,7 @@ var foreign = []struct{ sign, name string }{
 	{"caffe", "other"}, {"cupy", "other"}, {"numba", "other"}, {"onnxruntime", "other"},
 	{"tensorrt", "other"}, {"xgboost", "other"},
 	{"rmm::", "other"}, {"kaldi", "other"}, {"gpu_device.cpp", "other"},
+	{".julia/", "other"}, {".jl:", "other"}, {"loaderror:", "other"}, {"panicked at", "other"},
 	{"cuda failed with error", "other"}, {"; hostname=", "other"}, {"cudasuccess", "other"},
 }
 
