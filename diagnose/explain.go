@@ -205,6 +205,12 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if found.detail == "eval_batch" && aTenth(c) {
 		x.job.On[remedy.EvalOutputs] = "one request is large, not what was kept of others"
 	}
+	if found.detail == "kv_cache" && c.Fits == 0 && !lengthSaid.MatchString(c.Text) {
+		x.job.On[remedy.ShorterSequence] = "no length is said to be too large"
+	}
+	if (found.detail == "eval_phase" || found.detail == "eval_outputs") && onHost(c) {
+		x.job.On[remedy.EvalBatch] = "what is kept of all batches stays the same"
+	}
 	if found.detail == "offload_host" && has(c, trace.SignStates) {
 		x.job.On[remedy.LoadOnce] = "the weights were loaded already"
 	}
@@ -235,6 +241,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 		x.job.Where = x.Where
 	}
 }
+
+// lengthSaid are words about a context that is too long for an engine's cache.
+var lengthSaid = regexp.MustCompile(`(?i)max(?:imum)?[ _-]?(?:seq|model)\w*[ _-]?len|context length|model length`)
 
 // plainTable are lines that make a tensor of a shape that they name.
 var plainTable = regexp.MustCompile(`\b(?:torch|np|numpy|jnp|tf)\.(?:ones|zeros|empty|full|rand|randn|eye|arange)\(`)

@@ -395,6 +395,11 @@ func byData(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		}
 		return arrayTooLarge(c), true
 	case "array_memory", "memory_error", "r_vector":
+		if at, ok := frameOf(c, buffering); ok && onHost(c) {
+			return because(CauseHostData, "prefilled", 0.7,
+				"a buffer of fixed size was made (%s): all of it is asked for at once, however little is in it",
+				at), true
+		}
 		return arrayTooLarge(c), true
 	case "torch_worker":
 		return because(CauseHostData, "workers", 0.6,

@@ -43,6 +43,7 @@ var claims = map[string]claim{
 	"one_sample":  rule("a shape whose first dimension is one", grows, worded(leadingShape)),
 	"oversized":   rule("a request larger than the card", nil, figure(requested, capacity)),
 	"host_tensor": rule("a request for one tensor of 64 GiB or more", nil, figure(requested)),
+	"prefilled":   rule("frames of a buffer that is made in its full size", nil, inStage(&buffering)),
 	"bad_size":    rule("a request that no machine could serve", nil, figure(requested)),
 	"full":        rule("nothing: it claims no cause", nil),
 	"late":        rule("nothing: it claims no cause", nil),
@@ -54,7 +55,9 @@ var claims = map[string]claim{
 
 	// evaluation and generation
 	"eval_outputs": rule("frames that join outputs, a list that takes them, or a rise in evaluation",
-		[]doubt{littleAsked}, evaluates),
+		[]doubt{littleAsked}, together(evaluates, keepsOutputs)),
+	"eval_phase": rule("a progress bar or words of an evaluation, as the last thing announced", nil,
+		evaluates),
 	"eval_sample": rule("frames of an evaluation, and a shape whose first dimension is one", nil,
 		together(evaluates, worded(leadingShape))),
 	"eval_window": rule("frames that put results of windows together", nil, inStage(&windowing)),
@@ -219,7 +222,7 @@ var causeClaims = map[Cause]claim{
 // What speaks against the activations of one batch, and against one long batch.
 var (
 	grows    = []doubt{epochPassed, growthSeen}
-	training = append([]doubt{onlySample}, grows...)
+	training = append([]doubt{onlySample, usualFitted}, grows...)
 )
 
 func fixed(text string) func(*trace.Crash, *trace.Hints) string {
@@ -252,6 +255,14 @@ var (
 		}
 		return fmt.Sprintf("the batch is one sample already, and only %s were asked for: what the model "+
 			"itself needs, or this sample", *c.Requested)
+	}}
+	// usualFitted: hundreds of steps fitted, and what was asked for is small: the usual batch does fit.
+	usualFitted = doubt{func(c *trace.Crash, h *trace.Hints, _ judged) bool {
+		return c.Steps >= 10*lateSteps && onCard(c) && c.Requested != nil && !large(c) &&
+			!slices.Contains(h.Says, "batch")
+	}, func(c *trace.Crash, _ *trace.Hints) string {
+		return fmt.Sprintf("%s steps had passed and only %s were asked for: the usual batch fits, so something "+
+			"grew, or a sample came out larger than those before", thousands(c.Steps), *c.Requested)
 	}}
 	// serves: a program that answers requests trains nothing; weights and its cache come first.
 	serves = doubt{func(c *trace.Crash, h *trace.Hints, _ judged) bool {

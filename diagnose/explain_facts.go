@@ -21,7 +21,8 @@ var works = map[string]remedy.Work{
 	"eval_outputs": remedy.Evaluating, "eval_batch": remedy.Evaluating,
 	"eval_late": remedy.Evaluating, "metric_kept": remedy.Evaluating,
 	"eval_tensor": remedy.Evaluating, "predict_loop": remedy.Evaluating,
-	"eval_results": remedy.Evaluating, "eval_sample": remedy.Evaluating,
+	"eval_results": remedy.Evaluating, "eval_phase": remedy.Evaluating,
+	"prefilled": remedy.Tables, "eval_sample": remedy.Evaluating,
 	"eval_window": remedy.Evaluating, "engine_wakes": remedy.Serving,
 
 	"engine_weights": remedy.Serving, "engine_compute": remedy.Serving,
@@ -175,9 +176,16 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Rollouts:      seen(c, h, trace.SignRollouts),
 		remedy.Windowed:      inWindows(c) != "",
 		remedy.ObjectsShared: j.detail == "objects",
+		remedy.OthersHold: j.cause == CauseNeighbour || len(c.Neighbours) > 0 ||
+			unlisted(c) >= unlistedFloor || slices.Contains(h.Says, string(CauseNeighbour)) ||
+			slices.Contains(mayBeOthers, j.detail),
 	}
 	return facts
 }
+
+// mayBeOthers are situations in which nothing shows who filled the card, so that it may be others.
+var mayBeOthers = []string{"full", "not_copied", "library_start", "handle", "nccl", "load_to_card",
+	"load_beside"}
 
 // framesOf reports whether a frame lies in files of that library.
 func framesOf(c *trace.Crash, library string) bool {

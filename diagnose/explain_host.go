@@ -153,8 +153,8 @@ func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseBatch, "eval_batch", 0.6,
 			"a progress bar shows the first batches of an evaluation, which has a batch size of its own"), true
 	case has(c, trace.SignEvalBar):
-		return because(CauseBatch, "eval_outputs", 0.55,
-			"a progress bar shows an evaluation after %s batches: outputs of all batches pile up there",
+		return because(CauseBatch, "eval_phase", 0.5,
+			"a progress bar shows an evaluation after %s batches: what is kept of each may add up",
 			c.Signs[trace.SignEvalBar]), true
 	case has(c, trace.SignEvalSaid) && onCard(c) && slices.Contains(h.Says, string(CauseLeak)):
 		return because(CauseBatch, "eval_outputs", 0.55,
@@ -164,8 +164,8 @@ func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"the text says that it happens in evaluation, which has a batch size of its own and may keep "+
 				"the outputs of all batches"), true
 	case h.Phase == "eval" && (onHost(c) || c.Where == event.WhereGPU):
-		return because(CauseBatch, "eval_outputs", 0.5,
-			"the last thing the log announced is an evaluation: outputs of all batches pile up there"), true
+		return because(CauseBatch, "eval_phase", 0.5,
+			"the last thing the log announced is an evaluation: what is kept of each batch may add up"), true
 	}
 	return judged{}, false
 }

@@ -83,8 +83,7 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	job.Pool, job.Windows, job.Images = poolOf(c), inWindows(c), drawing(c, h)
 	inUse(job.On, c, h)
 	job.Foreign = slices.Contains(foreignKinds, c.Kind) && frameworkSeen(h) == ""
-	if slices.Contains(arrayKinds, c.Kind) &&
-		frameworkSeen(h) == "" && h.Batch == 0 && !trains(c, h) {
+	if slices.Contains(arrayKinds, c.Kind) && h.Batch < 2 {
 		job.On[remedy.MicroBatch] = "nothing shows that it works in batches"
 	}
 	if on := job.On[remedy.Quantize4Bit]; on != "" {

@@ -127,6 +127,15 @@ func evaluates(c *trace.Crash, h *trace.Hints) bool {
 		seen(c, h, trace.SignEvalSaid) || seen(c, h, trace.SignEvaluating)
 }
 
+// keepsOutputs: frames that join or collect what batches give, a setting that gathers, or a rise.
+func keepsOutputs(c *trace.Crash, h *trace.Hints) bool {
+	_, joins := gathering.in(c)
+	_, only := gatheredOnly.in(c)
+	at, evaluating := evaluationIn(c)
+	return joins || only || evaluating && collects(c, at) || seen(c, h, trace.SignGrowth) ||
+		slices.Contains(h.Says, string(CauseLeak)) || seen(c, h, trace.SignEvalToHost)
+}
+
 // batchNamed: a batch size, or a tensor with several samples in front.
 func batchNamed(c *trace.Crash, h *trace.Hints) bool {
 	return h.Batch > 0 || leadingShape.MatchString(c.Text)

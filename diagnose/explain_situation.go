@@ -11,9 +11,12 @@ type situation struct {
 
 var situations = map[string]situation{
 	// evaluation and generation
-	"eval_outputs": {"the outputs (logits) of all evaluation batches are kept until the metrics are " +
-		"computed",
+	"eval_outputs": {"the outputs of all evaluation batches are kept until the metrics are computed",
 		[]remedy.ID{remedy.EvalOutputs, remedy.EvalBatch, remedy.RaiseLimit}, true},
+	"eval_phase": {"it happened in an evaluation",
+		[]remedy.ID{remedy.EvalOutputs, remedy.EvalBatch, remedy.RaiseLimit}, true},
+	"prefilled": {"a buffer is made in its full size at once",
+		[]remedy.ID{remedy.SmallerBuffer, remedy.RaiseLimit}, true},
 	"eval_results": {"the results of all evaluation batches are collected in host memory",
 		[]remedy.ID{remedy.EvalOutputs, remedy.SaveParts, remedy.RaiseLimit}, true},
 	"pickled": {"an object is written as a whole, which needs its size again",
@@ -53,8 +56,8 @@ var situations = map[string]situation{
 		[]remedy.ID{remedy.GenerationCache, remedy.EvalBatch, remedy.Quantize8Bit,
 			remedy.ShorterSequence, remedy.DeviceMap}, true},
 	"kv_cache": {"the share that an inference engine takes for its cache was not free",
-		[]remedy.ID{remedy.ServingShare, remedy.ShorterSequence, remedy.MicroBatch,
-			remedy.Quantize8Bit, remedy.DeviceMap, remedy.FreeNeighbour}, false},
+		[]remedy.ID{remedy.ServingShare, remedy.ShorterSequence, remedy.Quantize8Bit,
+			remedy.DeviceMap, remedy.FreeNeighbour}, true},
 	"serving_warmup": {"what an inference engine takes beside weights and cache does not fit (requests " +
 		"at once, CUDA graphs)", []remedy.ID{remedy.ServingShare, remedy.CUDAGraphSizes,
 		remedy.ShorterSequence}, true},

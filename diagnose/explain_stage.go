@@ -213,6 +213,10 @@ var (
 		"_internal_predict_3D_3Dconv_tiled", "_internal_maybe_mirror_and_predict_3D",
 		"sliding_window_predict", "predict_sliding", "predict_sliding_window", "tiled_inference"},
 		like: regexp.MustCompile(`(?i)^_?(?:sliding|slide)_?window\w*$`)}
+	// buffering are functions that make a buffer of fixed size: replay memories and the like
+	buffering = stage{files: []string{"replay_buffer", "replay_memory", "common/buffers.py",
+		"rollout_buffer", "replaybuffer", "replay_pool"},
+		code: []string{"ReplayBuffer(", "ReplayMemory(", "buffer_size,", "self.buffer_size"}}
 	// exchanging are functions that send Python objects from rank to rank
 	exchanging = stage{names: []string{"all_gather_object", "gather_object", "broadcast_object_list",
 		"scatter_object_list", "send_object_list", "recv_object_list"}}

@@ -25,7 +25,7 @@ func verdict(c *trace.Crash, j judged) string {
 }
 
 // plainFacts are situations whose clause says what the log shows, and no cause.
-var plainFacts = []string{"eval_batch", "eval_late", "load_host"}
+var plainFacts = []string{"eval_batch", "eval_late", "eval_phase", "load_host"}
 
 // hedged says of a clause that its evidence is thin what it is: one possibility.
 func hedged(reason string, j judged) string {

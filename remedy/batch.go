@@ -2,6 +2,7 @@ package remedy
 
 import (
 	"fmt"
+	"strings"
 
 	"memroom/event"
 )
@@ -32,10 +33,14 @@ func batching() []*Remedy {
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		how: func(job Job, _ Setup) How {
-			if _, processes := job.visible(); processes != "" {
-				return How{Args: processes + "   # who else is on the card"}
+			less := ""
+			if job.Batch > 1 {
+				less = fmt.Sprintf("a batch of %d instead of %d\n", job.Batch/2, job.Batch)
 			}
-			return How{}
+			if _, processes := job.visible(); processes != "" {
+				return How{Args: less + processes + "   # who else is on the card"}
+			}
+			return How{Args: strings.TrimSpace(less)}
 		},
 	}}
 }
@@ -80,8 +85,8 @@ func smallerBatchSlowdown(s Setup) float64 {
 func howMicroBatch(job Job, after Setup) How {
 	batch, accumulate, pieces := "HALF_YOUR_BATCH", "2", "2"
 	if job.Setup != nil && after.Batch > 0 && after.Batch < job.Setup.Batch {
+		// a loop of the user's own takes pieces of any size, so two are enough there
 		batch, accumulate = fmt.Sprint(after.Batch), fmt.Sprint(after.Accumulate)
-		pieces = fmt.Sprint(job.Setup.Batch / after.Batch)
 	}
 	if job.Setup != nil && job.Pieces > 1 {
 		equal := equalPieces(job.Setup.Batch, job.Pieces)
@@ -91,6 +96,9 @@ func howMicroBatch(job Job, after Setup) How {
 	if job.Inference {
 		if job.Trainer == VLLM {
 			return How{Args: "--max-num-seqs 64 --max-num-batched-tokens 2048"}
+		}
+		if job.Program != "" { // a program has settings; its user writes no code of the model
+			return How{Args: "fewer at once in the program's own settings"}
 		}
 		if job.Framework != PyTorch && job.Facts != nil {
 			return How{Args: "batch_size=" + batch + "   # of what runs at once"}

@@ -82,6 +82,7 @@ const (
 	OtherSharding Fact = "a library other than FSDP divides the model"
 	Rollouts      Fact = "workers of RLlib play the episodes"
 	Windowed      Fact = "a large input is worked through in windows"
+	OthersHold    Fact = "another process may hold part of the card"
 	ObjectsShared Fact = "ranks exchange Python objects"
 )
 
@@ -174,7 +175,7 @@ var conditions = map[ID]condition{
 	TreeData:       {work: []Work{Tables, Training, Undecided}, all: []Fact{TreesSeen}},
 	TrialResources: {work: everyWork, all: []Fact{Rays}},
 	RaiseLimit:     {work: everyWork},
-	FreeNeighbour:  {work: everyWork},
+	FreeNeighbour:  {work: everyWork, all: []Fact{OthersHold}},
 	EvalOutputs:    {work: []Work{Evaluating, Saving}},
 	EvalBatch:      {work: []Work{Evaluating}},
 	GenerationCache: {work: []Work{Generating, Serving, Evaluating}, all: fewTexts,
@@ -186,6 +187,7 @@ var conditions = map[ID]condition{
 	OtherVersion:   {work: everyWork},
 	LoadToHost:     {work: []Work{Loading, Training, Undecided}, all: []Fact{TorchSeen}},
 	SaveSharded:    {work: []Work{Saving}, all: []Fact{TorchSeen}},
+	SmallerBuffer:  {work: everyWork},
 	WindowOnHost:   {work: []Work{Evaluating, Generating, Undecided}, all: []Fact{Windowed}},
 	ObjectsOnHost:  {work: everyWork, all: []Fact{Ranks, ObjectsShared}},
 	SaveAsItIs:     {work: []Work{Saving, Training, Undecided}, all: []Fact{Networks}},

@@ -9,6 +9,17 @@ import (
 // data: what the input pipeline holds in host and shared memory.
 func data() []*Remedy {
 	return []*Remedy{{
+		ID:          SmallerBuffer,
+		Title:       "make the buffer smaller, or store less in each place of it",
+		Why:         "a buffer of fixed size takes all its memory when it is made, or fills up to it",
+		Equivalence: Changes,
+		Consent:     "data",
+		Walls:       onHost,
+		how: func(Job, Setup) How {
+			return How{Args: "a smaller buffer_size (capacity, replay_size) where it is made; images as uint8, " +
+				"smaller ones, or each stored once"}
+		},
+	}, {
 		ID:    DataLoaderWorkers,
 		Title: "use fewer DataLoader workers",
 		Why: "every worker holds its own copy of the data it touches, and prefetch_factor " +

@@ -18,7 +18,10 @@ type dialect struct {
 // dialects are the ways of writing that remedies use. A text in one whose evidence is missing is
 // left out; what is left to say is in inWords.
 var dialects = []dialect{
-	{is: regexp.MustCompile(`\btorch\.|\btorch import|PYTORCH_`), needs: []Fact{TorchSeen, Loader}},
+	{is: regexp.MustCompile(`\btorch\.|\btorch import|PYTORCH_|DataLoader\(`),
+		needs: []Fact{TorchSeen, Loader}},
+	{is: regexp.MustCompile(`zero_grad\(|\.chunk\(|\.split\(|\.cpu\(\)|\.detach\(|\.item\(\)|torchao|\bbnb\.|` +
+		`DistributedDataParallel|\bpeft\b`), needs: []Fact{TorchSeen}},
 	{is: regexp.MustCompile(`state_dict_type\(|FullStateDict`), needs: []Fact{FSDPSeen}},
 	{is: regexp.MustCompile(`\bfully_shard\b|\bfsdp\b`), never: []Fact{OtherSharding}},
 	{is: regexp.MustCompile(`\bdeepspeed\.`), needs: []Fact{Split}, never: []Fact{FSDPSeen}},

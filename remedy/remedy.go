@@ -75,6 +75,7 @@ const (
 	LoadToHost      ID = "load_to_host"     // checkpoints go to host memory first
 	SaveSharded     ID = "save_sharded"     // no whole state dict on a card
 	SaveAsItIs      ID = "save_as_it_is"    // no copy of the weights for the file
+	SmallerBuffer   ID = "smaller_buffer"   // a buffer of fixed size
 	WindowOnHost    ID = "window_on_host"   // results of windows are put together in host memory
 	ObjectsOnHost   ID = "objects_on_host"  // objects of all ranks do not pass through the card
 	MergeOnHost     ID = "merge_on_host"    // adapters are merged outside the card
@@ -375,6 +376,7 @@ func (r *Remedy) howTo(job Job) How {
 	}
 	// --fit reaches into PyTorch and TensorFlow only, on cards whose memory it can read
 	if how.Fit == "" && len(r.Levels) > 0 && job.Framework != JAX && flags[job.Trainer] == nil &&
+		(job.Facts == nil || job.Facts[TorchSeen] || job.Framework == TensorFlow) &&
 		job.Maker != Google && job.Maker != Others && (job.accumulates() ||
 		slices.Contains(r.Levels, LevelEnv)) {
 		flags := []string{"--fit", "--remedy", string(r.ID)}

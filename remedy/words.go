@@ -86,6 +86,10 @@ func (r *Remedy) TitleFor(job Job) string {
 		return "take fewer samples or requests at once"
 	case r.ID == MicroBatch && !job.accumulates():
 		return "take fewer samples at once"
+	case r.ID == MicroBatch && job.Pieces <= 1 && job.accumulates() && job.Trainer != Plain &&
+		job.Batch > 1 && equalPieces(job.Batch, 2) > 2:
+		return fmt.Sprintf("split the batch into %d micro-batches and accumulate their gradients",
+			equalPieces(job.Batch, 2))
 	case r.ID == MicroBatch && job.Pieces > 1:
 		pieces := job.Pieces
 		if job.Trainer != Plain && job.Batch > 0 {
