@@ -173,6 +173,7 @@ func accountLines(now supervise.Now, columns int) []string {
 // wrapSum breaks a sum where it has a sign, indented below its name.
 func wrapSum(name, text string, columns int) []string {
 	var lines []string
+	columns = max(columns, 4)
 	line := name
 	for i, part := range strings.Split(text, " + ") {
 		if i > 0 {
@@ -184,10 +185,10 @@ func wrapSum(name, text string, columns int) []string {
 		case len(line)+1+len(part) <= columns:
 			line += " " + part
 		default:
-			lines, line = append(lines, line), strings.Repeat(" ", len(name))+part
+			lines, line = append(lines, clip(line, columns)), strings.Repeat(" ", len(name))+part
 		}
 	}
-	return append(lines, clip(line, max(columns, 4)))
+	return append(lines, clip(line, columns))
 }
 
 func accountText(a diagnose.Account) string {
