@@ -59,7 +59,8 @@ def install(params, say):
                     id="chunked_loss",
                     equivalence="exact",
                 )
-            return _CrossEntropy.apply(input, target, ignore_index, reduction == "mean", original)
+            logs = _type_of_logs(input, original)
+            return _CrossEntropy.apply(input, target, ignore_index, reduction, logs)
         return original(
             input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
         )
@@ -172,12 +173,39 @@ class _Divergence(torch.autograd.Function):
         return _times(target, 1, share, ctx.log_target), None, None, None
 
 
+_logs: dict = {}  # kind of logits -> type of their log-probabilities
+
+
+def _type_of_logs(logits, usual):
+    """The type in which cross entropy computes log-probabilities of such logits. Under autocast a
+    CPU widens the logits first, and a card only the log-probabilities: they are rounded to half
+    precision there, and so must they be here. The graph of a small loss tells.
+    """
+    mixed = autocast.is_on(logits.device)
+    key = logits.device.type, logits.dtype, mixed
+    if key not in _logs:
+        _logs[key] = logits.dtype if not mixed or _widened_after(logits, usual) else torch.float32
+    return _logs[key]
+
+
+def _widened_after(logits, usual):
+    """Whether the graph of a loss copies to another type behind its log-probabilities."""
+    few = logits.detach()[:1].clone().requires_grad_()
+    with torch.enable_grad():
+        node = usual(few, torch.zeros(1, dtype=torch.int64, device=few.device)).grad_fn
+    copied = False
+    while node is not None and "LogSoftmax" not in node.name():
+        copied = copied or "Copy" in node.name()
+        node = next((behind for behind, _ in node.next_functions if behind is not None), None)
+    return copied and node is not None
+
+
 class _CrossEntropy(torch.autograd.Function):
-    """usual: what it stands for; asked for when somebody differentiates the gradient again."""
+    """logs: the type of log-probabilities."""
 
     @staticmethod
-    def forward(ctx, logits, target, ignored, mean, usual):
-        ctx.usual, ctx.ignored, ctx.mean = usual, ignored, mean
+    def forward(ctx, logits, target, ignored, reduction, logs):
+        ctx.ignored, ctx.reduction, ctx.logs = ignored, reduction, logs
         ctx.dtype = torch.float32 if autocast.is_on(logits.device) else logits.dtype
         counted = target != ignored
         safe = target.masked_fill(~counted, 0)
@@ -186,35 +214,30 @@ class _CrossEntropy(torch.autograd.Function):
         )
         for rows in _pieces(logits):
             chosen = (
-                _log_softmax(logits[rows], ctx.dtype).gather(1, safe[rows].unsqueeze(1)).squeeze(1)
+                _log_softmax(logits[rows], ctx.logs).gather(1, safe[rows].unsqueeze(1)).squeeze(1)
             )
             total -= chosen.masked_fill(~counted[rows], 0).to(total.dtype).sum()
         ctx.save_for_backward(logits, target)
-        return (total / counted.sum() if mean else total).to(ctx.dtype)
+        return (total / counted.sum() if reduction == "mean" else total).to(ctx.dtype)
 
     @staticmethod
     def backward(ctx, grad):
         logits, target = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            loss = ctx.usual(
-                logits.to(ctx.dtype),
-                target,
-                ignore_index=ctx.ignored,
-                reduction="mean" if ctx.mean else "sum",
-            )
+        if torch.is_grad_enabled():  # somebody differentiates the gradient again
+            log = torch.log_softmax(logits.to(ctx.logs), 1).to(ctx.dtype)
+            loss = F.nll_loss(log, target, ignore_index=ctx.ignored, reduction=ctx.reduction)
             return torch.autograd.grad(loss, logits, grad, create_graph=True) + (None,) * 4
         counted = target != ctx.ignored
-        share = -grad / counted.sum() if ctx.mean else -grad
+        share = -grad / counted.sum() if ctx.reduction == "mean" else -grad
         out = torch.empty_like(logits)
         for rows in _pieces(logits):
-            log = _log_softmax(logits[rows], ctx.dtype)
+            log = _log_softmax(logits[rows], ctx.logs)
             index = target[rows].masked_fill(~counted[rows], 0).unsqueeze(1)
             of_log = torch.zeros_like(log).scatter_(
                 1, index, (share * counted[rows]).to(log.dtype).unsqueeze(1)
             )
-            kind = logits.dtype if _is_widened(logits, log.dtype) else log.dtype
-            out[rows] = torch._log_softmax_backward_data(of_log, log, 1, kind)
-        return out, None, None, None, None
+            out[rows] = torch._log_softmax_backward_data(of_log, log, 1, log.dtype)
+        return (out,) + (None,) * 4
 
 
 def _piece(device):
@@ -226,17 +249,7 @@ def _piece(device):
 
 
 def _log_softmax(logits, dtype):
-    """As cross entropy has it: autocast asks for the type of the result, and leaves it to torch
-    whether the logits are copied for that. A kernel that reads other types adds in another order.
-    """
-    return torch.log_softmax(logits, 1, dtype=dtype)
-
-
-def _is_widened(logits, dtype):
-    """Whether one kernel reads half precision and gives full precision. It does so on cards, for
-    float16 only.
-    """
-    return logits.is_cuda and logits.dtype == torch.float16 and dtype == torch.float32
+    return torch._log_softmax(logits.to(dtype), 1, False)
 
 
 def _pieces(logits):
