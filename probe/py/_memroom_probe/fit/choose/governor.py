@@ -64,7 +64,8 @@ BELOW = 0.97  # times what has failed that is tried at the most
 # steps: the further a choice is from what was seen, the more may what is predicted be wrong.
 FAR = 0.1
 # Share of the limit that is left besides where the allocator finds no room for a request in step
-# after step and gives back what it kept, and times its seconds that this may cost.
+# after step and gives back what it kept, or where nobody has seen how it does; and times its
+# seconds that this may cost.
 LOOSER, WORTH_LOOSER = 0.04, 1.1
 LOOKS = 24  # steps in which that is looked for
 FASTER = 0.98  # times its seconds in which steps must be done to keep what was tried for them
@@ -1073,7 +1074,8 @@ class Governor:
             free, more = min(free, whole), min(more, whole)
         if any(case.wants_spaces for case in cases):
             more = free  # what one step took says little of what others will
-        taken = cheaper(cases, free, more)
+        # Of another kind nobody has seen how the allocator lays it out.
+        taken = cheaper(cases, free - LOOSER * around.limit, more)
         others = {key: known for key, known in self._rooms.items() if key != frozenset(cases)}
         if taken is None or not _fits(taken, others):
             return
