@@ -57,12 +57,14 @@ def whole_dataset(file):
                 and len(node.args) == 1
                 and key(node.args[0]) in streams
                 and node in kept
+                and not _set_to_another(file, node)
             ):
                 yield rules.finding(
                     "dataset-in-a-list",
                     node,
                     "`%s` is read to its end into a list: the whole dataset stays in memory"
                     % key(node.args[0]),
+                    hint=key(node.args[0]) in _test_splits(file) and not trains(file),
                 )
             elif name == "TensorDataset" and any(_moves_to_gpu(a) for a in node.args):
                 yield rules.finding(
@@ -102,6 +104,45 @@ def whole_dataset(file):
                     % key(over),
                     hint=key(over) not in loaders,
                 )
+
+
+def _set_to_another(file, call) -> bool:
+    """ds = split_of(name) in this function, and ds = load_dataset(...) in another"""
+    name = key(call.args[0])
+    here = [s for s in file.statements if any(n is call for n in own(s))]
+    function = file.places[here[0]].function if here else None
+    values = [
+        s.value
+        for s in file.statements
+        if isinstance(s, ast.Assign)
+        and file.places[s].function is function
+        and any(key(t) == name for t in targets(s))
+    ]
+    return bool(values) and not any(
+        isinstance(v, ast.Call)
+        and (file.callee(v) or "").split(".")[-1] in ("load_dataset", "DataLoader")
+        for v in values
+    )
+
+
+def _test_splits(file):
+    """Variables that are splits for tests, wherever they are set: small beside the others."""
+    splits = {}
+    for n in file.nodes:
+        if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call):
+            if (file.callee(n.value) or "") == "datasets.load_dataset":
+                split = str(constant(keyword(n.value, "split"), ""))
+                for t in n.targets:
+                    splits.setdefault(key(t), []).append(split)
+    return {k for k, v in splits.items() if all(re.search("test|valid|dev", s) for s in v)}
+
+
+def trains(file) -> bool:
+    return any(
+        isinstance(n, ast.Call)
+        and (method(n) in ("fit", "backward", "step", "train") or "Trainer" in method(n))
+        for n in file.nodes
+    )
 
 
 def _parts(element):
@@ -202,11 +243,13 @@ def _small_tables(s, loop) -> bool:
 def _only_written(file) -> bool:
     """A script that merges tables as text and trains nothing is done when they are written."""
     called = [method(n) or "" for n in file.nodes if isinstance(n, ast.Call)]
-    return any(c in ("to_csv", "to_excel", "to_json") for c in called) and not any(
+    drawn = file.modules & {"seaborn", "matplotlib", "plotly"} and not file.modules & _LEARNS
+    return bool(drawn or set(called) & {"to_csv", "to_excel", "to_json"}) and not any(
         c in ("fit", "backward", "fit_transform", "DMatrix") or _TRAINS.search(c) for c in called
     )
 
 
+_LEARNS = {"torch", "tensorflow", "keras", "sklearn", "lightgbm", "xgboost", "catboost", "jax"}
 _TRAINS = re.compile(r"(^|_)train($|_)|Dataset$|DataLoader$")
 
 
@@ -308,10 +351,12 @@ def samples_read_whole(file):
                     hit[0],
                     "every file is decoded into `%s` before the first batch: the whole dataset "
                     "stays in host memory" % hit[1],
-                    hint=_asked_for(file, hit[0]),
+                    hint=_asked_for(file, hit[0]) or bool(_MASKS.search(hit[1])),
                 )
 
 
+# One byte a pixel, or less: small beside the pictures they belong to.
+_MASKS = re.compile(r"mask|label|annot|box|target|palette", re.I)
 _PRELOADS = re.compile(r"pre_?load|cach|in_?memory|to_?ram|load_?(all|into)|keep", re.I)
 
 

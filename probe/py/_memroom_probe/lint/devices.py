@@ -254,7 +254,7 @@ def checkpoint_kept(file) -> Iterator[dict]:
             where = _loaded_to(s.value)
             if where is None or not _restores(scope, name) or _dropped(scope, name, s):
                 continue
-            if evidence.ends_there(file, s):
+            if evidence.ends_there(file, s) or evidence.is_the_model(file, s):
                 continue
             if where == "":
                 yield rules.finding(

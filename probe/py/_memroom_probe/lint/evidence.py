@@ -8,6 +8,7 @@ import ast
 import re
 from typing import Any, List
 
+from .flow import is_model_name
 from .names import FUNCTIONS, constant, key, keyword, method, targets, walk_here
 
 # Rules that speak of a graph that PyTorch keeps: the file must use PyTorch.
@@ -217,12 +218,38 @@ def _number(file: Any, node: Any) -> Any:
     if isinstance(node, ast.Call) and method(node) == "len" and len(node.args) == 1:
         return _written_down(file).get(key(node.args[0]))
     name = key(node) if isinstance(node, ast.Name) else None
+    default = _default(file, node) if name else None
+    if default is not None:
+        return default
     given = [
         constant(n.value)
         for n in file.nodes
         if isinstance(n, ast.Assign) and any(key(t) == name for t in targets(n))
     ]
     return given[0] if name and len(given) == 1 and isinstance(given[0], int) else None
+
+
+def _default(file: Any, node: Any) -> Any:
+    """3 of def profile(model, n_batches=3), or the largest that a call here gives"""
+    for f in file.nodes:
+        if not isinstance(f, FUNCTIONS) or not any(n is node for n in ast.walk(f)):
+            continue
+        names = [a.arg for a in f.args.args]
+        defaults = dict(zip(reversed(names), reversed(f.args.defaults)))
+        defaults.update(
+            (a.arg, d) for a, d in zip(f.args.kwonlyargs, f.args.kw_defaults) if d is not None
+        )
+        if node.id not in defaults:
+            continue
+        given = [defaults[node.id]]
+        for c in file.nodes:
+            if isinstance(c, ast.Call) and method(c) == f.name:
+                if len(c.args) >= len(names):
+                    return None
+                given.append(keyword(c, node.id) or defaults[node.id])
+        numbers = [constant(g) for g in given]
+        return max(numbers) if all(type(n) is int for n in numbers) else None
+    return None
 
 
 def _written_down(file: Any) -> Any:
@@ -426,6 +453,71 @@ def put_back(file: Any, s: Any) -> bool:
         if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load):
             read = read or n.lineno < s.lineno and _same_entry(n, target)
     return read
+
+
+def keeps_little(file: Any, s: Any) -> bool:
+    """What a dataset keeps: a number each, as many as a limit says, or a few in all"""
+    return _puts_number(s) or _under_a_bound(file, s) or _few_samples(file, s)
+
+
+_NUMBERS_OF = re.compile(
+    r"^(rand(range|int|om|bits)?|getrandbits|len|int|float|hash|id|time|perf_counter)$"
+)
+_BOUND = re.compile(r"max|limit|capac|budget|cache_?(size|per)|size$|quota", re.I)
+
+
+def _puts_number(s: Any) -> bool:
+    """self.seeds.append(random.randrange(2**32))"""
+    value = getattr(s, "value", None)
+    if isinstance(s, ast.Expr) and isinstance(value, ast.Call) and value.args:
+        value = value.args[-1]
+    return isinstance(value, ast.Call) and bool(_NUMBERS_OF.match(method(value) or ""))
+
+
+def _under_a_bound(file: Any, s: Any) -> bool:
+    """if count < self.max_cached: self.cache[i] = x"""
+    return any(
+        isinstance(c, ast.Compare)
+        and isinstance(c.ops[0], (ast.Lt, ast.LtE))
+        and any(_BOUND.search((key(x) or "").split(".")[-1]) for x in c.comparators)
+        for i in file.places[s].ifs
+        if isinstance(i, ast.If)
+        for c in ast.walk(i.test)
+    )
+
+
+def _few_samples(file: Any, s: Any) -> bool:
+    """def __len__(self): return len(self.NAMES), where NAMES is written out"""
+    klass = file.places[s].klass
+    body = klass.body if klass is not None else []
+    short = {
+        key(t)
+        for a in body
+        if isinstance(a, ast.Assign)
+        and isinstance(a.value, (ast.List, ast.Tuple))
+        and len(a.value.elts) <= 2 * FEW
+        for t in a.targets
+    }
+    return any(
+        isinstance(f, FUNCTIONS)
+        and f.name == "__len__"
+        and any(
+            isinstance(n, ast.Attribute) and n.attr in short for r in f.body for n in ast.walk(r)
+        )
+        for f in body
+    )
+
+
+def is_the_model(file: Any, s: Any) -> bool:
+    """saved = torch.load(path); model = saved["model"]: there is no second one"""
+    names = {key(t) for t in targets(s)} if isinstance(s, ast.Assign) else set()
+    return any(
+        isinstance(n, ast.Assign)
+        and isinstance(n.value, ast.Subscript)
+        and key(n.value.value) in names
+        and any(is_model_name(key(t) or "") for t in targets(n))
+        for n in file.nodes
+    )
 
 
 def moved_entry(s: Any) -> bool:

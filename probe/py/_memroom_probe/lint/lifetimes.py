@@ -28,6 +28,8 @@ from .evidence import (
     few_rounds,
     has_optimizer,
     higher_order,
+    is_the_model,
+    keeps_little,
     missing_key,
     moved_entry,
     of_this_round,
@@ -562,6 +564,7 @@ class Judge:
                     "model-copies-kept",
                     at,
                     "every round of the loop keeps one more model in `%s`, on its device" % name,
+                    hint=isinstance(last[0][0], Obj) and _asked_by_name(self.file, at, name),
                 )
             elif kind == "optimizer" and loop.backward:
                 yield from self.tell(
@@ -578,7 +581,7 @@ class Judge:
 
         if obj.emptied or obj.kind == "set" or obj.kind == "deque" and obj.extra:
             return
-        if put_back(self.file, at):
+        if put_back(self.file, at) or keeps_little(self.file, at):
             return
         if _NO_SAMPLES.search(name):
             return
@@ -727,7 +730,7 @@ class Judge:
                 continue
             if slot.label and not _reads(s, slot.label):
                 continue  # made anew from something else
-            if slot.label and _cut_back(self.file, s, slot.label):
+            if slot.label and (_cut_back(self.file, s, slot.label) or _first_out(s, slot.label)):
                 continue
             if slot.label and _begun_in(loop.node, slot.label):
                 continue
@@ -880,7 +883,7 @@ class Judge:
         )
 
     def _checkpoint(self, s: Any, what: Node) -> Iterator[dict]:
-        if ends_there(self.file, s):
+        if ends_there(self.file, s) or is_the_model(self.file, s):
             return
         if what.label == "card":
             yield from self.tell(
@@ -1311,6 +1314,29 @@ def _cut_back(file: Any, s: Any, name: str) -> bool:
         for n in file.nodes
         if isinstance(n, ast.Assign) and n is not s
         for t, value in pairs(n)
+    )
+
+
+def _asked_by_name(file: Any, s: Any, name: str) -> bool:
+    """self.experts[kind] = model, and self.experts[kind](x) elsewhere: each has its own work"""
+    stored = isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Subscript)
+    return stored and any(
+        isinstance(n, ast.Subscript)
+        and isinstance(n.ctx, ast.Load)
+        and key(n.value) == name
+        and not isinstance(n.slice, ast.Slice)
+        for n in file.nodes
+    )
+
+
+def _first_out(s: Any, name: str) -> bool:
+    """self.recent = torch.cat([self.recent[n:], new])"""
+    return any(
+        isinstance(n, ast.Subscript)
+        and isinstance(n.slice, ast.Slice)
+        and n.slice.lower is not None
+        and (key(n.value) or "").split(".")[-1] == name.split(".")[-1]
+        for n in ast.walk(s)
     )
 
 

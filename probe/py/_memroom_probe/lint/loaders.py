@@ -4,7 +4,7 @@ import ast
 import re
 from typing import Iterator, Optional
 
-from . import rules
+from . import evidence, rules
 from .flow import in_order
 from .names import FUNCTIONS, constant, key, keyword, method, pairs, targets, walk_here
 
@@ -107,7 +107,7 @@ def caches(file) -> Iterator[dict]:
             if not _reads_items(c, f):
                 continue
             hit = _unbounded_lru(file, f) or _stores_items(c, f)
-            if hit is None:
+            if hit is None or hit[0] in file.places and evidence.keeps_little(file, hit[0]):
                 continue
             yield rules.finding(
                 "dataset-cache-per-worker" if parallel else "dataset-cache-grows",

@@ -179,7 +179,9 @@ def empty_cache(file):
                         "empty-cache-in-loop",
                         s,
                         "the cache is emptied at every step: the next step asks the driver for the same memory again, slowly, and the peak is the same",
-                        hint=_measures_memory(file, loop),
+                        hint=_measures_memory(file, loop)
+                        or evidence.few_rounds(loop, file)
+                        or evidence.rounds_around(file, s) <= evidence.FEW,
                     )
 
 
@@ -351,6 +353,7 @@ def profiler(file):
                         isinstance(inner, LOOPS)
                         and scope.has_backward(inner)
                         and not _breaks(inner)
+                        and evidence.rounds_around(file, inner.body[0], [inner]) > evidence.FEW
                     ):
                         yield rules.finding(
                             "profiler-around-loop",

@@ -10,7 +10,6 @@ from .names import constant, key, keyword, method, walk_here
 Finding = Dict[str, Any]
 WRITTEN_AT_ONCE = 1000  # rows that a process gathers before it writes them, unless it is told
 MANY_ROWS = 5000
-MANY_PROCESSES = 32
 MANY_LARGE_ROWS = 8000  # in all processes together: 8 GB of spectrograms
 CORES = 8  # at least, of a machine that somebody trains on
 
@@ -112,11 +111,7 @@ def _gathers_much(file: Any, call: ast.Call) -> bool:
         return rows * processes >= MANY_LARGE_ROWS
     if keyword(call, "batched") is not None:
         return False
-    return (
-        given is None
-        and (processes or 0) >= MANY_PROCESSES
-        or (isinstance(rows, int) and rows >= MANY_ROWS)
-    )
+    return isinstance(rows, int) and rows >= MANY_ROWS
 
 
 def _processes(node: Optional[ast.AST]) -> Optional[int]:

@@ -54,6 +54,9 @@ class Project:
             elif _imports(own_text, _stem(whole)):
                 yield text
 
+    def given_texts(self) -> Iterator[str]:
+        return (self._text(os.path.abspath(p)) for p in self.given)
+
     def _neighbours(self, path: str) -> List[str]:
         folder = _folder(os.path.abspath(path))
         if folder not in self._beside:
@@ -101,8 +104,10 @@ def contradicted(project: Project, path: str, tree: ast.AST, finding: Dict[str, 
         return attribute is not None and _emptied(project, path, attribute)
     if finding["rule"] == "eval-without-no-grad":
         function = _function_at(tree, finding["line"])
-        return _gradients_off(project, path) or (
-            function is not None and _called_quietly(project, path, function)
+        return (
+            _gradients_off(project, path)
+            or (function is not None and _called_quietly(project, path, function))
+            or _quiet_itself(project, path, tree, finding["line"])
         )
     if finding["rule"] in _COPIES:
         within = _function_at(tree, finding["line"]) or tree
@@ -218,6 +223,20 @@ def _gradients_off(project: Project, path: str) -> bool:
         "set_grad_enabled" in text and off.search(text) and _imports(text, stem)
         for text in project.others(path)
     )
+
+
+def _quiet_itself(project: Project, path: str, tree: ast.AST, line: int) -> bool:
+    """model.decode(z), where a file that is given here has @torch.no_grad() above def decode"""
+    called = {
+        n.func.attr
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.lineno == line
+    } - {"forward", "to", "cuda", "cpu", "detach"}
+    above = [
+        re.compile(r"@torch\.(no_grad|inference_mode)\(\)\s*\n\s*def %s\(" % re.escape(name))
+        for name in sorted(called)
+    ]
+    return bool(above) and any(a.search(text) for text in project.given_texts() for a in above)
 
 
 def _called_quietly(project: Project, path: str, function: Any) -> bool:

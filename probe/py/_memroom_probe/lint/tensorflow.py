@@ -866,7 +866,7 @@ def data_buffers(file):
                 "tf-data-buffers",
                 call,
                 "cache() without a file name keeps the whole decoded dataset in host memory",
-                hint=not _decodes_media(file) or _small_set(file, None),
+                hint=not _decodes_media(file) or _small_set(file, None) or _chosen(file, call),
             )
         elif call.func.attr == "shuffle" and "batch" in steps:
             size = _buffer(call)
@@ -887,6 +887,21 @@ def data_buffers(file):
                     "the first batch comes" % ("all" if size == "all" else size),
                     hint=not _decodes_media(file) or _small_set(file, size),
                 )
+
+
+def _chosen(file, call: ast.Call) -> bool:
+    """if path: data = data.cache(path) else: data = data.cache()"""
+    return any(
+        isinstance(i, ast.If)
+        and i.orelse
+        and any(n is call for b in i.orelse for n in ast.walk(b))
+        and any(
+            isinstance(n, ast.Call) and method(n) == "cache" and n.args
+            for b in i.body
+            for n in ast.walk(b)
+        )
+        for i in file.nodes
+    )
 
 
 _MEDIA = re.compile(
