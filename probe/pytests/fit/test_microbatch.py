@@ -157,6 +157,32 @@ class SameTrajectory(unittest.TestCase):
         told = self.same(model, lambda m, b: m(*b)[1], sentences())
         self.assertEqual(set(told.kinds("micro_batch")), {"applied"}, told.text())
 
+    def test_lists_beside_the_batch(self):
+        """Lengths and texts come as lists, with an item for each sample."""
+
+        class Reader(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.embed, self.head = nn.EmbeddingBag(64, 16, mode="mean"), nn.Linear(24, 3)
+
+            def forward(self, x, lengths, texts):
+                there = torch.arange(x.shape[1])[None] < torch.tensor(lengths)[:, None]
+                words = torch.tensor([[ord(c) % 64 for c in text] for text in texts])
+                mean = (x * there).sum(1, keepdim=True) / there.sum(1, keepdim=True)
+                return self.head(torch.cat([self.embed(words), mean.expand(-1, 8)], 1))
+
+        batches = []
+        for x, y in points((16, 13, 7)):
+            lengths = [1 + i % 8 for i in range(len(x))]
+            batches.append((x, lengths, ["%03d" % (7 * i) for i in range(len(x))], y))
+
+        def step(model, batch):
+            return F.cross_entropy(model(*batch[:3]), batch[3])
+
+        told = self.same(Reader(), step, batches)
+        self.assertIn("micro-batches", told.text())
+
     def test_sum_loss(self):
         class Summed(nn.Module):
             def __init__(self):

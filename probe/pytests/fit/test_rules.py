@@ -64,6 +64,39 @@ class Samples(unittest.TestCase):
                 self.assertEqual(set(inputs._dims((first, beside), {})), expected)
                 self.assertEqual(set(inputs._dims((), {"x": first, "y": beside})), expected)
 
+    def test_lists_with_an_item_for_each_sample_are_cut(self):
+        x, lengths, texts = torch.arange(18).reshape(6, 3), [3, 1, 2, 3, 1, 1], tuple("abcdef")
+        args, kwargs = (x, lengths), {"more": {"texts": texts, "sizes": [2, 2]}, "shape": (3, 3)}
+        found = inputs.Inputs(args, kwargs)
+        pieces = found.cut([4, 2])
+        for (piece, named), begin, end in ((pieces[0], 0, 4), (pieces[1], 4, 6)):
+            self.assertTrue(torch.equal(piece[0], x[begin:end]))
+            self.assertEqual(piece[1], lengths[begin:end])
+            more = {"texts": texts[begin:end], "sizes": [2, 2]}
+            self.assertEqual(named, {"more": more, "shape": (3, 3)})
+        picked, named = found.pick([4, 0])
+        self.assertEqual((picked[1], named["more"]["texts"]), ([1, 3], ("e", "a")))
+        leaves, rebuild = found.flat(pieces[1])
+        self.assertEqual(len(leaves), len(found.names))
+        again, named = rebuild(leaves)
+        self.assertEqual((again[1], named), (pieces[1][0][1], pieces[1][1]))
+
+    def test_what_is_no_list_of_samples(self):
+        x = torch.zeros(4, 3)
+        for other in ((8, 8, 8, 8), [1, 2, 3], [None] * 4, [[1], [2], [3], [4]], "abcd"):
+            with self.subTest(other=other):
+                (first, _), _ = inputs.Inputs((x, other), {}).cut([2, 2])
+                self.assertEqual(first[1], other)
+
+    def test_lists_of_lengths_tell_where_the_batch_is(self):
+        for shape, lengths, expected in (
+            ((6, 9), [9, 3, 5, 1, 2, 4], {0}),
+            ((9, 6), [9, 3, 5, 1, 2, 4], {1}),
+            ((6, 9), [0.5] * 6, {0, 1}),
+        ):
+            inputs._told.clear()
+            self.assertEqual(set(inputs._dims((torch.zeros(shape), lengths), {})), expected)
+
     def test_trials_pack_no_sequence_longer_than_it_is(self):
         pack, x = torch.nn.utils.rnn.pack_padded_sequence, torch.randn(2, 3, 4)
         before = torch._VF._pack_padded_sequence

@@ -47,7 +47,7 @@ def _dims(args, kwargs):
         return (0, 1)
     found = [
         (name, t)
-        for name, t in tensors
+        for name, t in tensors + _lists_of_numbers(args, kwargs, first.shape[:2])
         if t.dim() == 1 and t.dtype in _WHOLE and len(t) in first.shape[:2]
     ]
     key = first.dtype, first.dim(), *((name, len(t) == first.shape[0]) for name, t in found)
@@ -55,6 +55,20 @@ def _dims(args, kwargs):
         dims = [_told_by(t, first) for _, t in found]
         _told[key] = next((d for d in dims if d), (0, 1))
     return _told[key]
+
+
+def _lists_of_numbers(args, kwargs, lengths):
+    """Those with an item for each sample, as (name, tensor)."""
+    found: list = []
+
+    def note(name, value):
+        for rows in lengths:
+            if _has_item_for_each(value, rows) and all(type(v) is int for v in value):
+                found.append((name, torch.tensor(value)))
+        return False
+
+    _with_items(args, kwargs, note)
+    return found
 
 
 def _told_by(numbers, first):
@@ -99,6 +113,58 @@ def _select(tensor, dim, rows):
     return picked.permute([order.index(d) for d in range(tensor.dim())])
 
 
+class _Items:
+    """A list with an item for each sample, as lengths or sentences; a leaf of the arguments."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def pick(self, rows):
+        return type(self.items)(self.items[row] for row in rows)
+
+    def split(self, sizes):
+        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+        return [self.items[end - size : end] for end, size in zip(ends, sizes)]
+
+
+SHAPE = 4  # whole numbers in a tuple up to which they are a shape
+
+
+def _has_item_for_each(value, rows):
+    """Whether it is a list of as many numbers or texts as there are samples."""
+    if type(value) not in (list, tuple) or len(value) != rows or rows < 2:
+        return False
+    if type(value) is tuple and len(value) <= SHAPE and all(type(v) is int for v in value):
+        return False
+    return all(type(v) in (int, float, str, bytes) for v in value)
+
+
+def _with_items(args, kwargs, is_items):
+    """The arguments with _Items in place of lists. is_items(name, list): which of them."""
+
+    def walk(value, at):
+        if type(value) in (list, tuple) and is_items(at, value):
+            return _Items(value)
+        if type(value) in (list, tuple):
+            return type(value)(walk(v, "%s.%d" % (at, i)) for i, v in enumerate(value))
+        if type(value) is dict:
+            return {key: walk(v, "%s.%s" % (at, key)) for key, v in value.items()}
+        return value
+
+    found = tuple(walk(a, str(i)) for i, a in enumerate(args))
+    return found, {key: walk(v, str(key)) for key, v in kwargs.items()}
+
+
+def _flatten(args_kwargs):
+    """tree.flatten for arguments with _Items; rebuild puts lists in their places again."""
+    leaves, rebuild = tree.flatten(args_kwargs)
+
+    def plain(new):
+        return rebuild([leaf.items if isinstance(leaf, _Items) else leaf for leaf in new])
+
+    return leaves, plain
+
+
 class Inputs:
     """The arguments of one call, with the dimension of each tensor that carries the batch (None:
     passed on whole).
@@ -108,15 +174,28 @@ class Inputs:
         """square: whether a square matrix as long as the batch is cut; an attention mask (length,
         length) is none of it.
         """
-        self.leaves, self._rebuild = tree.flatten((args, kwargs))
+        self._read(args, kwargs)
         self._indices = None
-        self.names = [name.split(".", 1)[1] for name in tree.paths((args, kwargs))]
         self._refuse_opaque()
         self.rows = self._count_rows(dim)
+        self._lists = set()  # names of those with an item for each sample
+        args, kwargs = _with_items(args, kwargs, self._is_list)
+        if self._lists:
+            self._read(args, kwargs)
         self.dims = [self._dim_of(leaf, dim) for leaf in self.leaves]
         self._times = [1] * len(self.leaves)  # rows of each argument for one of the batch
         if not square:
             self._leave_squares()
+
+    def _read(self, args, kwargs):
+        self.leaves, self._rebuild = _flatten((args, kwargs))
+        self.names = [name.split(".", 1)[1] for name in tree.paths((args, kwargs))]
+
+    def _is_list(self, name, value):
+        if not _has_item_for_each(value, self.rows):
+            return False
+        self._lists.add(name)
+        return True
 
     def _refuse_opaque(self):
         for name, leaf in zip(self.names, self.leaves):
@@ -209,10 +288,7 @@ class Inputs:
         """The calls' (args, kwargs), one for each size. A piece is a view; its gradient goes back
         through one split.
         """
-        columns = [
-            [leaf] * len(sizes) if dim is None else _split(leaf, sizes, dim)
-            for leaf, dim in zip(self.leaves, self.dims)
-        ]
+        columns = [_split(leaf, sizes, dim) for leaf, dim in zip(self.leaves, self.dims)]
         return [self._rebuild(leaves) for leaves in zip(*columns)]
 
     def in_order(self, call):
@@ -256,6 +332,8 @@ class Inputs:
                     else _select(leaf, dim, torch.tensor(rows_of, device=leaf.device))
                 )
                 leaf = leaf.clamp_(max=0) if i in indices else leaf
+            elif isinstance(leaf, _Items):
+                leaf = leaf.pick(rows)
             leaves.append(leaf)
         return self._rebuild(leaves)
 
@@ -302,7 +380,9 @@ class Inputs:
 
     def flat(self, args_kwargs):
         """(leaves, rebuild) of a piece."""
-        return tree.flatten(args_kwargs)
+        if not self._lists:
+            return tree.flatten(args_kwargs)
+        return _flatten(_with_items(*args_kwargs, lambda name, _: name in self._lists))
 
     def elements_per_row(self):
         """Of the largest argument: grows with the length of a sequence or the size of an image."""
@@ -402,7 +482,9 @@ def _counts_up(leaf):
 
 
 def _split(leaf, sizes, dim):
-    return leaf.split(sizes, dim)
+    if isinstance(leaf, _Items):
+        return leaf.split(sizes)
+    return [leaf] * len(sizes) if dim is None else leaf.split(sizes, dim)
 
 
 def even(rows, size):
