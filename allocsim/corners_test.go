@@ -277,3 +277,26 @@ func TestTimelinesThatMakeNoSense(t *testing.T) {
 		}
 	}
 }
+
+// TestExpandableSegmentsOfPrivatePools: since 2.5 they grow as those of the default pool do;
+// before, they were segments of their own, of 20 MiB at least.
+func TestExpandableSegmentsOfPrivatePools(t *testing.T) {
+	for version, grows := range map[string]bool{"2.4": false, "2.5": true, "2.11": true} {
+		for pool, expandable := range map[uint8]bool{0: true, 1: grows} {
+			config := allocsim.DefaultConfig()
+			config.Expandable = true
+			kinds := map[event.Kind]event.Bytes{}
+			got, err := allocsim.Run(&event.Timeline{Ops: []event.Op{
+				{Kind: event.OpAlloc, ID: 1, Size: 4 << 20, Pool: pool}}},
+				allocsim.Options{Config: config, Version: version, Record: func(e event.Entry) {
+					kinds[e.Kind] += event.Bytes(e.Size)
+				}})
+			want := event.Bytes(20 * event.MiB)
+			if err != nil || (kinds[event.KindSegmentMap] > 0) != expandable ||
+				(kinds[event.KindSegmentAlloc] > 0) == expandable || got.ReservedPeak != want {
+				t.Errorf("PyTorch %s, pool %d: %v, reserved %s, %v", version, pool, kinds, got.ReservedPeak,
+					err)
+			}
+		}
+	}
+}

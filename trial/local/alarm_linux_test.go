@@ -3,6 +3,8 @@ package local
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -328,4 +330,54 @@ func TestPrepareAndCapacity(t *testing.T) {
 		t.Error("one that is not started cannot be stopped")
 	}
 	b.Stop("gone")
+}
+
+// TestStoppedAttemptsGoOn: an attempt that shall end is asked through its keeper, and one that
+// stands still is let go on, because it could not hear it.
+func TestStoppedAttemptsGoOn(t *testing.T) {
+	g := groupOf(t, 1, v1("5"))
+	pid, _ := sleeping(t)
+	if err := os.WriteFile(filepath.Join(g.Dir, "cgroup.procs"), fmt.Appendln(nil, pid),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	b, r := attemptIn(g)
+	b.Grace, r.hold = time.Hour, true
+	dir, err := os.MkdirTemp("", "keeper") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	keeper, err := net.Listen("unix", filepath.Join(dir, "keeper.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keeper.Close()
+	r.front.Files.Dir = dir
+	if err := r.front.Attach(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	heard, err := keeper.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer heard.Close()
+	b.Pause("one", true)
+	becomes(true, pid)
+	b.Stop("one")
+	becomes(false, pid)
+	if r.paused || !r.stopped || read(t, g, "memory.oom_control") != "0" {
+		t.Errorf("told to end: %+v", r)
+	}
+	b.Pause("one", true)
+	if r.paused {
+		t.Error("one that shall end was told to stand still")
+	}
+	b.Stop("one") // once is enough
+	r.front.Close()
+	said, err := io.ReadAll(heard)
+	if n := strings.Count(string(said), fmt.Sprintf(`"number":%d`,
+		syscall.SIGTERM)); err != nil || n != 1 {
+		t.Errorf("asked to end %d times: %q, %v", n, said, err)
+	}
 }
