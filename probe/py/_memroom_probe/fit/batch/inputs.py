@@ -382,7 +382,8 @@ class Inputs:
         """(leaves, rebuild) of a piece."""
         if not self._lists:
             return tree.flatten(args_kwargs)
-        return _flatten(_with_items(*args_kwargs, lambda name, _: name in self._lists))
+        args, kwargs = args_kwargs
+        return _flatten(_with_items(args, kwargs, lambda name, _: name in self._lists))
 
     def elements_per_row(self):
         """Of the largest argument: grows with the length of a sequence or the size of an image."""
