@@ -135,9 +135,11 @@ func try(fset *token.FileSet, file *ast.File, c change, dir string, limit limits
 	defer done()
 	ctx, cancel := context.WithTimeout(context.Background(), limit.clock)
 	defer cancel()
-	args := append([]string{"test", overlay, "-short", "-vet=off", "-failfast",
+	args := append([]string{"test", overlay, "-short", "-vet=off", "-failfast", "-count=1",
 		fmt.Sprintf(`-exec=sh -c 'ulimit -t %d; exec "$@"' sh`, limit.cpu), dir}, extra...)
 	run := exec.CommandContext(ctx, "go", args...)
+	// Tests that build the command themselves must get it with the change too.
+	run.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" "+overlay))
 	// Tests that wait for ever must go with the go command, which leaves them behind.
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }
