@@ -277,7 +277,7 @@ def with_fit(options, command, *more):
     return [options.memroom, "run", "--fit", "--forgetful", *more, "--"] + command
 
 
-def job(results, options, name):
+def job(results, options, name, cap):
     command = command_of(name)
     base = results.once(name, "uncapped", lambda: launch(command))
     if base["exit"]:
@@ -291,28 +291,34 @@ def job(results, options, name):
 
     if options.noise:
         results.once(name, "uncapped again", noise)
-    for cap in options.caps:
-        # What a script reserves without a cap is more than it needs; a stranger's cap is taken from
-        # what it allocated.
-        limit = int(cap * base.get("allocated" if name in strangers() else "reserved", 0))
+    # What a script reserves without a cap is more than it needs; a stranger's cap is taken from
+    # what it allocated.
+    limit = int(cap * base.get("allocated" if name in strangers() else "reserved", 0))
 
-        def fitted():
-            fraction = {"FIT_FRACTION": repr(limit / base["total"])} if limit else {}
-            row = launch(with_fit(options, command), **fraction)
-            row.update(cap=cap, limit=limit, apart=apart(base["losses"], row["losses"]))
-            # Some do without memory that they take where it is there: those never run out.
-            row["good"] = bool(
-                row["exit"] == 0
-                and row.get("attempts") == (2 if row.get("first_ran_out") else 1)
-                and row["apart"] is not None
-                and row["apart"] <= LOOSE.get(name, 1e-4)
-                and row.get("reserved", 0) <= limit + PAGE
-            )
-            return row
+    def fitted():
+        fraction = {"FIT_FRACTION": repr(limit / base["total"])} if limit else {}
+        row = launch(with_fit(options, command), **fraction)
+        row.update(cap=cap, limit=limit, apart=apart(base["losses"], row["losses"]))
+        # Some do without memory that they take where it is there: those never run out.
+        row["good"] = bool(
+            row["exit"] == 0
+            and row.get("attempts") == (2 if row.get("first_ran_out") else 1)
+            and row["apart"] is not None
+            and row["apart"] <= LOOSE.get(name, 1e-4)
+            and row.get("reserved", 0) <= limit + PAGE
+        )
+        return row
 
-        row = results.once(name, "fit %g" % cap, fitted)
-        if row["apart"] and row["apart"] > LOOSE.get(name, 1e-4):  # does it repeat itself?
-            results.once(name, "uncapped again", noise)
+    row = results.once(name, "fit %g" % cap, fitted)
+    if row["apart"] and row["apart"] > LOOSE.get(name, 1e-4):  # does it repeat itself?
+        results.once(name, "uncapped again", noise)
+
+
+def longest_first(results, names):
+    """By the seconds that they take without memroom, where that is known: a long one that begins
+    last is waited for alone.
+    """
+    return sorted(names, key=lambda n: -results.rows.get((n, "uncapped"), {}).get("wall", 0))
 
 
 def verdict(base, row):
@@ -630,7 +636,11 @@ def work(results, options):
             if options.fourth
             else []
         )
-        waiting = [pool.submit(job, results, options, name) for name in names]
+        waiting = [
+            pool.submit(job, results, options, name, cap)
+            for name in longest_first(results, names)
+            for cap in options.caps
+        ]
         waiting += [
             pool.submit(whole_card, results, options, name)
             for name in options.whole_card.split(",")
