@@ -301,7 +301,7 @@ func indexOf(f source.File, o format.Options) (*format.Index, error) {
 	return ix, nil
 }
 
-const indexVersion = 4
+const indexVersion = 5
 
 func cachePath(name string, o format.Options) string {
 	cache, err := os.UserCacheDir()

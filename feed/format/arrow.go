@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -80,8 +82,63 @@ func product(shape []int) int {
 
 // anyMissing says whether a row is missing, or a value within an array of one shape.
 func anyMissing(values arrow.Array) bool {
-	list, deeper := values.(*array.FixedSizeList)
+	list, deeper := values.(array.ListLike)
 	return values.NullN() > 0 || deeper && anyMissing(list.ListValues())
+}
+
+// notedShape gives the shape of arrays that a column's lists stand for, which writers note beside
+// it: Arrow's own tensors, and Hugging Face's Array2D to Array5D. nil: nothing is noted, it varies
+// from row to row, or the axes are stored in another order.
+func notedShape(f arrow.Field) []int {
+	name, _ := f.Metadata.GetValue("ARROW:extension:name")
+	text, _ := f.Metadata.GetValue("ARROW:extension:metadata")
+	var sizes []*int
+	switch {
+	case name == "arrow.fixed_shape_tensor":
+		var tensor struct {
+			Shape       []*int `json:"shape"`
+			Permutation []int  `json:"permutation"`
+		}
+		if json.Unmarshal([]byte(text), &tensor) != nil || !slices.IsSorted(tensor.Permutation) {
+			return nil
+		}
+		sizes = tensor.Shape
+	case strings.HasPrefix(name, "datasets.features.features.Array") &&
+		strings.HasSuffix(name, "DExtensionType"):
+		var parts []json.RawMessage // the shape, and the name of a type
+		if json.Unmarshal([]byte(text), &parts) != nil || len(parts) == 0 ||
+			json.Unmarshal(parts[0], &sizes) != nil {
+			return nil
+		}
+	}
+	var shape []int
+	for _, n := range sizes {
+		if n == nil || *n < 0 {
+			return nil
+		}
+		shape = append(shape, *n)
+	}
+	return shape
+}
+
+// inShape makes a column of lists one of arrays of a noted shape, where its type allows it.
+func inShape(f Field, t arrow.DataType, shape []int) Field {
+	item, depth := t, 0
+	for list, ok := item.(arrow.ListLikeType); ok && item.ID() != arrow.MAP; depth++ {
+		item = list.Elem()
+		list, ok = item.(arrow.ListLikeType)
+	}
+	fits := depth == len(shape)
+	if fixed, _ := arrowShape(t); len(fixed) > 0 {
+		fits = product(fixed) == product(shape)
+	}
+	dtype, width, ok := arrowScalar(item)
+	if !ok || !fits || depth == 0 || product(shape) > mostValues {
+		return f
+	}
+	f.Column = table.Column{Name: f.Name, Kind: table.Fixed, DType: dtype, From: t.String(),
+		Shape: shape, Width: width * product(shape)}
+	return f
 }
 
 // arrowScalar gives the NumPy dtype of a type of fixed width.
@@ -236,10 +293,13 @@ func addMissing(into *table.Data, c table.Column) error {
 }
 
 func appendFixed(into *table.Data, c table.Column, values arrow.Array) error {
-	if list, is := values.(*array.FixedSizeList); is {
-		item := c
+	if list, is := values.(array.ListLike); is {
+		item, shape := c, c.Shape
 		item.Shape, item.Width = nil, c.Width/max(1, product(c.Shape))
-		return appendMatrix(into, item, list)
+		if fixed, _ := arrowShape(values.DataType()); len(fixed) > 0 {
+			shape = fixed // the axes of a tensor lie in one list
+		}
+		return appendMatrix(into, item, shape, list)
 	}
 	natural, width, ok := arrowScalar(values.DataType())
 	if ok && natural == c.DType && values.NullN() == 0 && copied(values) {
@@ -268,22 +328,31 @@ func copied(values arrow.Array) bool {
 }
 
 // appendMatrix adds the values of arrays of one shape, which lie side by side at any depth.
-func appendMatrix(into *table.Data, item table.Column, list *array.FixedSizeList) error {
-	shape, _ := arrowShape(list.DataType())
-	inner := func(from, to int) error {
-		start, _ := list.ValueOffsets(from)
-		part := array.NewSlice(list.ListValues(), start, start+int64(to-from)*int64(shape[0]))
+func appendMatrix(into *table.Data, item table.Column, shape []int, list array.ListLike) error {
+	inner := func(start, end int64) error {
+		part := array.NewSlice(list.ListValues(), start, end)
 		defer part.Release()
+		if deeper, is := part.(array.ListLike); is {
+			return appendMatrix(into, item, shape[1:], deeper)
+		}
 		return appendFixed(into, item, part)
 	}
-	if list.NullN() == 0 {
-		return inner(0, list.Len())
-	}
+	from, to := int64(0), int64(0) // of values that are there and not added yet
 	for i := range list.Len() {
-		if !list.IsNull(i) {
-			if err := inner(i, i+1); err != nil {
-				return err
-			}
+		start, end := list.ValueOffsets(i)
+		there := !list.IsNull(i)
+		if there && end-start != int64(shape[0]) {
+			return fmt.Errorf("a list has %d values, where %d are noted for all", end-start, shape[0])
+		}
+		if there && start == to {
+			to = end
+			continue
+		}
+		if err := inner(from, to); err != nil {
+			return err
+		}
+		if from, to = end, end; there {
+			from = start
 			continue
 		}
 		for range product(shape) {
@@ -292,7 +361,7 @@ func appendMatrix(into *table.Data, item table.Column, list *array.FixedSizeList
 			}
 		}
 	}
-	return nil
+	return inner(from, to)
 }
 
 // addScalar adds one value that has to be converted.

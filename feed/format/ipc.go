@@ -76,7 +76,11 @@ func scanIPC(f source.File, _ Options) (_ *Index, err error) {
 		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	for _, field := range schema.Fields() {
-		ix.Fields = append(ix.Fields, arrowField(field.Name, field.Type, false))
+		own := arrowField(field.Name, field.Type, false)
+		if shape := notedShape(field); shape != nil {
+			own = inShape(own, field.Type, shape)
+		}
+		ix.Fields = append(ix.Fields, own)
 	}
 	for part := range d.batches {
 		if err := d.note(part); err != nil {
@@ -140,7 +144,8 @@ func (d *ipcFile) note(part int) error {
 	ix := d.ix
 	var size int64
 	for i, column := range batch.Columns() {
-		ix.Fields[i].Null = ix.Fields[i].Null || anyMissing(column)
+		ix.Fields[i].Null = ix.Fields[i].Null || column.NullN() > 0 ||
+			ix.Fields[i].Kind == table.Fixed && anyMissing(column)
 		size += arrowSize(ix.Fields[i], column)
 	}
 	rows := batch.NumRows()

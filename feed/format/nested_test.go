@@ -181,6 +181,80 @@ func TestShapesInArrow(t *testing.T) {
 	}
 }
 
+// TestShapesThatAreNoted: lists whose writers note that they stand for arrays are arrays, where all
+// rows have that shape; a note that cannot be read, or that says no one shape, changes nothing.
+func TestShapesThatAreNoted(t *testing.T) {
+	const tensor, array2D = "arrow.fixed_shape_tensor",
+		"datasets.features.features.Array2DExtensionType"
+	whole, flat := arrow.PrimitiveTypes.Int16, arrow.FixedSizeListOf(6, arrow.PrimitiveTypes.Int16)
+	lists := arrow.ListOf(arrow.ListOf(whole))
+	nested := nestedColumn{kind: lists, rows: []string{"[[1, 2, 3], [4, 5, 6]]",
+		"[[7, 8, 9], [0, 0, 0]]"},
+		want: []string{"1 2 3 4 5 6", "7 8 9 0 0 0"}}
+	holes := nestedColumn{kind: lists, rows: []string{"[[1, 2, 3], [4, 5, 6]]", "null",
+		"[[7, null, 9], null]"}, want: []string{"1 2 3 4 5 6", "NaN NaN NaN NaN NaN NaN",
+		"7 NaN 9 NaN NaN NaN"}}
+	text := nestedColumn{kind: lists, rows: nested.rows,
+		want: []string{"[[1,2,3],[4,5,6]]", "[[7,8,9],[0,0,0]]"}}
+	one := nestedColumn{kind: flat, rows: []string{"[1, 2, 3, 4, 5, 6]", "[7, 8, 9, 0, 0, 0]"},
+		want: nested.want}
+	for name, c := range map[string]struct {
+		nestedColumn
+		noted, about, column string
+	}{
+		"a tensor":          {one, tensor, `{"shape":[2,3]}`, "<i2 [2 3] 12"},
+		"in its own order":  {one, tensor, `{"shape":[3,2],"permutation":[0,1]}`, "<i2 [3 2] 12"},
+		"in another order":  {one, tensor, `{"shape":[2,3],"permutation":[1,0]}`, "<i2 [6] 12"},
+		"of another size":   {one, tensor, `{"shape":[2,4]}`, "<i2 [6] 12"},
+		"a damaged note":    {one, tensor, `{`, "<i2 [6] 12"},
+		"two axes":          {nested, array2D, `[[2, 3], "int16"]`, "<i2 [2 3] 12"},
+		"with holes":        {holes, array2D, `[[2, 3], "int16"]`, "<f8 [2 3] 48"},
+		"of any length":     {text, array2D, `[[null, 3], "int16"]`, " [] 0"},
+		"of more axes":      {text, array2D, `[[1, 2, 3], "int16"]`, " [] 0"},
+		"a negative size":   {text, array2D, `[[-2, -3], "int16"]`, " [] 0"},
+		"a note of nothing": {text, array2D, `[]`, " [] 0"},
+		"another extension": {text, "somebody.else", `[[2, 3], "int16"]`, " [] 0"},
+	} {
+		content := notedArrow(t, c.nestedColumn, c.noted, c.about)
+		checkNested(t, "x.arrow", content, c.nestedColumn, 40)
+		columns, _, _ := decoded(t, open(t, "x.arrow", content), Options{})
+		own := columns[0]
+		if got := fmt.Sprint(own.DType, " ", own.Shape, " ", own.Width); got != c.column {
+			t.Errorf("%s: the column is %q, want %q", name, got, c.column)
+		}
+	}
+	// Rows of other shapes are told, also those with as many values.
+	for _, row := range []string{"[[1, 2], [3, 4], [5, 6]]", "[[1, 2, 3]]", "[[1, 2, 3], [4, 5]]",
+		"[]"} {
+		odd := nestedColumn{kind: lists, rows: []string{nested.rows[0], row}}
+		said := complaintAbout(t, "x.arrow", notedArrow(t, odd, array2D, `[[2, 3], "int16"]`), Options{})
+		if !strings.Contains(said, "noted for all") || !strings.Contains(said, `"x"`) {
+			t.Errorf("%s: %q", row, said)
+		}
+	}
+}
+
+// notedArrow writes 40 rows in two batches, with an extension noted for the column.
+func notedArrow(t *testing.T, c nestedColumn, name, about string) []byte {
+	t.Helper()
+	record := nestedRecord(t, c, 40)
+	field := record.Schema().Field(0)
+	field.Metadata = arrow.NewMetadata([]string{"ARROW:extension:name", "ARROW:extension:metadata"},
+		[]string{name, about})
+	noted := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{field}, nil), record.Columns(), 40)
+	var out bytes.Buffer
+	w := ipc.NewWriter(&out, ipc.WithSchema(noted.Schema()))
+	for _, part := range [][2]int64{{0, 17}, {17, 40}} {
+		if err := w.Write(noted.NewSlice(part[0], part[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
 // TestShapesThatAreTooLarge: the sizes in a file may be anything.
 func TestShapesThatAreTooLarge(t *testing.T) {
 	for _, sizes := range [][]int32{{math.MaxInt32, math.MaxInt32, 4}, {1 << 16, 1 << 16},

@@ -357,6 +357,12 @@ class Formats(Case):
             for name, values in arrays.items():
                 self.assertEqual(found[name].dtype, values.dtype)
                 numpy.testing.assert_array_equal(found[name], values)
+        tensors = pyarrow.FixedShapeTensorArray.from_numpy_ndarray(arrays["square"])
+        with pyarrow.OSFile(self.path("t.arrow"), "wb") as out:
+            with pyarrow.ipc.new_stream(out, pyarrow.schema([("t", tensors.type)])) as writer:
+                writer.write_table(pyarrow.table({"t": tensors}), max_chunksize=300)
+        found = joined(memroom.Stream(self.path("t.arrow"), batch_size=128))["t"]
+        numpy.testing.assert_array_equal(found, arrays["square"])
         holes = pyarrow.array(
             [[[1, 2]], None, [[3, None]]], pyarrow.list_(pyarrow.list_(pyarrow.int16(), 2), 1)
         )
@@ -1010,6 +1016,23 @@ class Frameworks(Case):
             self.skipTest("needs datasets")
         rows = list(self.stream(shuffle=False, columns=["id", "word"]).hf())
         self.assertEqual([r["word"] for r in rows], list(self.frame["word"]))
+
+    def test_arrays_of_hugging_face(self):
+        try:
+            import datasets
+        except ImportError:
+            self.skipTest("needs datasets")
+        rng = numpy.random.default_rng(7)
+        arrays = {"a": rng.random((900, 2, 3), "f4"), "b": rng.integers(0, 9, (900, 1, 2, 2), "u1")}
+        features = datasets.Features(
+            a=datasets.Array2D((2, 3), "float32"), b=datasets.Array3D((1, 2, 2), "uint8")
+        )
+        kept = datasets.Dataset.from_dict(arrays, features=features)
+        kept.save_to_disk(self.path("kept"))
+        found = joined(memroom.Stream(self.path("kept/*.arrow"), batch_size=100))
+        for name, values in arrays.items():
+            self.assertEqual(found[name].dtype, values.dtype)
+            numpy.testing.assert_array_equal(found[name], values)
 
     def test_tensorflow_and_keras(self):
         try:
