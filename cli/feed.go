@@ -194,7 +194,7 @@ func numpyName(c table.Column) string {
 		return "object (" + c.DType + "[])"
 	}
 	if len(c.Shape) > 0 {
-		return strings.ReplaceAll(fmt.Sprintf("%s %v", c.DType, c.Shape), " ", "")
+		return c.DType + strings.ReplaceAll(fmt.Sprint(c.Shape), " ", ",")
 	}
 	return c.DType
 }

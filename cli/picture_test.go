@@ -10,6 +10,7 @@ import (
 
 	"memroom/diagnose"
 	"memroom/event"
+	"memroom/feed/table"
 	"memroom/store"
 	"memroom/supervise"
 )
@@ -183,5 +184,21 @@ func TestAccountsInWords(t *testing.T) {
 	a.Over = 5
 	if got := accountText(a); !strings.HasSuffix(got, "= 6B, and 5B more than that") {
 		t.Error(got)
+	}
+}
+
+// TestTypesOfStreams: as NumPy would write them.
+func TestTypesOfStreams(t *testing.T) {
+	for want, c := range map[string]table.Column{
+		"<f4": {Kind: table.Fixed, DType: "<f4"}, "<f4[6]": {Kind: table.Fixed, DType: "<f4",
+			Shape: []int{6}},
+		"|u1[2,3,10]":    {Kind: table.Fixed, DType: "|u1", Shape: []int{2, 3, 10}},
+		"object (<i8[])": {Kind: table.List, DType: "<i8"},
+		"object (str)":   {Kind: table.Text},
+		"object (bytes)": {Kind: table.Binary},
+	} {
+		if got := numpyName(c); got != want {
+			t.Errorf("%+v is %s, want %s", c, got, want)
+		}
 	}
 }
