@@ -300,3 +300,30 @@ func TestExpandableSegmentsOfPrivatePools(t *testing.T) {
 		}
 	}
 }
+
+// TestBFCKeepsWhatItWouldGiveInVain: idle regions go back to the driver only where that makes room.
+func TestBFCKeepsWhatItWouldGiveInVain(t *testing.T) {
+	for ask, fits := range map[event.Bytes]bool{6 * event.MiB: true, 6*event.MiB + 1: false,
+		7 * event.MiB: false} {
+		model := allocsim.NewBFC(allocsim.BFCOptions{Limit: 14 * event.MiB, Growth: true,
+			CollectGarbage: true})
+		var held []uint64
+		for _, size := range []int64{2 << 20, 4 << 20, 8 << 20} {
+			addr, err := model.Malloc(size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, addr)
+		}
+		for _, addr := range held[:2] {
+			if err := model.Free(addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := model.Malloc(int64(ask))
+		if s := model.Stats(); (err == nil) != fits || s.Pool != 14*event.MiB {
+			t.Errorf("%s with 6 MiB idle: %v, pool %s", ask, err, s.Pool)
+		}
+		checkBFC(t, model)
+	}
+}

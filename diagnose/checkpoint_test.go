@@ -35,6 +35,7 @@ func TestCheckpointsThatStay(t *testing.T) {
 		var found []event.Finding
 		for pid, seen := range c.seen {
 			found = append(found, w.Checkpoint(pid, seen)...)
+			sound(t, found...)
 		}
 		if c.says == "" && len(found) == 0 {
 			continue
@@ -69,6 +70,7 @@ func TestSavesThatCopy(t *testing.T) {
 		var found []event.Finding
 		for _, s := range c.saves {
 			found = append(found, w.Saved(7, s)...)
+			sound(t, found...)
 		}
 		if c.says == "" && len(found) == 0 {
 			continue

@@ -23,6 +23,7 @@ func heapRun(t *testing.T, steps int, grows, garbage float64, atStart float64) (
 		row := event.Step{Step: step, Device: event.HostDevice, Heap: event.Bytes(held + waiting),
 			Anonymous: 300 * event.MiB}
 		for _, f := range w.Steps(7, nil, []event.Step{row}) {
+			sound(t, f)
 			if f.Kind == "leak" {
 				named = append(named, step)
 			}
@@ -70,6 +71,7 @@ func TestHostBesideCard(t *testing.T) {
 				Reserved: 200 * event.MiB,
 				Heap:     event.Bytes(heap), Anonymous: 700 * event.MiB}
 			for _, f := range w.Steps(7, nil, []event.Step{row}) {
+				sound(t, f)
 				if f.Kind == "leak" {
 					titles = append(titles, f.Title)
 					if step > 42 {

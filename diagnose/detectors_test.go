@@ -163,6 +163,7 @@ func TestHostFindings(t *testing.T) {
 			s := c.at(event.Bytes(i))
 			s.AtMS = int64(i) * 1000
 			for _, f := range w.Sample(s) {
+				sound(t, f)
 				kinds = append(kinds, f.Kind)
 			}
 		}

@@ -35,6 +35,7 @@ func TestFeedingMattersByItsShare(t *testing.T) {
 		found = append(found, w.Sample(event.Sample{Machine: &event.MachineSample{
 			Total: 64 * event.GiB, Available: 60 * event.GiB, ShmTotal: c.shm}})...)
 		found = append(found, w.Feeding(1, c.feed)...)
+		sound(t, found...)
 		if c.says == "" {
 			if len(found) > 0 {
 				t.Errorf("%s: %+v", name, found)

@@ -46,6 +46,7 @@ func TestCachesOfGenerations(t *testing.T) {
 		var found []event.Finding
 		for _, heard := range c.heard {
 			found = append(found, w.Caches(7, heard)...)
+			sound(t, found...)
 		}
 		if c.says == "" && len(found) > 0 {
 			t.Errorf("%s: %+v", name, found)
@@ -107,6 +108,7 @@ func TestOutputsCarriedOver(t *testing.T) {
 		var found []event.Finding
 		for _, heard := range c.heard {
 			found = append(found, w.Evaluation(7, heard)...)
+			sound(t, found...)
 		}
 		if len(found) != c.found {
 			t.Errorf("%s: %+v", name, found)

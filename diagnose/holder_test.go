@@ -90,6 +90,7 @@ func TestSearches(t *testing.T) {
 			row := event.Step{Step: step, Device: event.HostDevice, Anonymous: 2 * event.GiB,
 				Heap: event.GiB + event.Bytes(step)*event.MiB, Duration: 1e7}
 			for _, f := range w.Steps(7, nil, []event.Step{row}) {
+				sound(t, f)
 				if f.Kind == "leak" {
 					found[f.Kind] = true
 				}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"memroom/event"
+	"memroom/remedy"
 	"memroom/trace"
 )
 
@@ -128,6 +129,7 @@ func TestHostFindingsInFull(t *testing.T) {
 			s := c.at(i)
 			s.AtMS = int64(i) * 1000
 			for _, f := range w.Sample(s) {
+				sound(t, f)
 				got = append(got, fmt.Sprintf("%s %s %s %s | %s | %s", f.Kind, f.Severity, f.Bytes, f.Title,
 					strings.Join(f.Evidence, "; "), strings.Join(f.Remedies, ", ")))
 			}
@@ -177,6 +179,24 @@ func TestStatesOfTensorFlowsAllocator(t *testing.T) {
 		if s.Pool != s.InUse+s.Free || listed != s.InUse || s.Regions != regions || !sorted ||
 			s.LargestFree > s.Free || s.Requested > s.InUse || s.Fragmentation < 0 || s.Fragmentation >= 1 {
 			t.Fatalf("%+v of %+v", s, d)
+		}
+	}
+}
+
+// sound checks what holds for any finding: how sure it is lies above 0 and up to 1, it has words
+// and a severity, no size is negative, and every remedy is one of the catalogue.
+func sound(t *testing.T, found ...event.Finding) {
+	t.Helper()
+	severities := []event.Severity{event.SeverityInfo, event.SeverityWarning, event.SeverityError}
+	for _, f := range found {
+		if f.Confidence <= 0 || f.Confidence > 1 || f.Kind == "" || f.Title == "" || f.Bytes < 0 ||
+			!slices.Contains(severities, f.Severity) {
+			t.Errorf("%+v", f)
+		}
+		for _, id := range f.Remedies {
+			if _, known := remedy.Find(remedy.ID(id)); !known {
+				t.Errorf("there is no remedy %q: %+v", id, f)
+			}
 		}
 	}
 }

@@ -45,6 +45,7 @@ func TestHostMemoryRunsOutWhenItIsSaid(t *testing.T) {
 				s.Machine = &event.MachineSample{Total: 64 * event.GiB, Available: c.machine - held}
 			}
 			for _, f := range w.Sample(s) {
+				sound(t, f)
 				if f.Kind != "forecast" {
 					continue
 				}

@@ -20,6 +20,7 @@ func TestRisesThatStopAreCalledALeakTwice(t *testing.T) {
 		}
 		row := event.Step{Step: step, Allocated: held, Reserved: 64 * event.GiB}
 		for _, f := range w.Steps(7, nil, []event.Step{row}) {
+			sound(t, f)
 			switch {
 			case f.Kind == "leak" && strings.HasPrefix(f.Title, "no leak"):
 				back++

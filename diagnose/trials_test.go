@@ -31,6 +31,7 @@ func TestTooManyTrials(t *testing.T) {
 		var found []event.Finding
 		for _, s := range append(c.samples, c.samples...) {
 			found = append(found, w.trials(s)...)
+			sound(t, found...)
 		}
 		if c.says == "" && len(found) == 0 {
 			continue
@@ -59,6 +60,7 @@ func TestActorsThatGrow(t *testing.T) {
 		kinds := ""
 		for second := range 90 {
 			for _, f := range w.trials(c.at(second)) {
+				sound(t, f)
 				kinds += f.Kind
 			}
 		}
