@@ -103,13 +103,13 @@ class Declined(unittest.TestCase):
     CASES = [
         (BatchNormed, classify, "BatchNorm1d in training mode"),
         (SeesOthers, classify, "samples interact"),
-        (Contrastive, lambda m, b: m(b[0]), "no weighted mean"),
-        (BalancesExperts, lambda m, b: m(*b), "gradients show it"),
+        (Contrastive, lambda m, b: m(b[0]), "not a weighted mean"),
+        (BalancesExperts, lambda m, b: m(*b), "gradients show"),
         (NoBatchInOutput, lambda m, b: m(b[0]).pow(2).mean(), "no batch dimension"),
         (ChangesItsInput, classify, "in place"),
         (Counts, classify, "attribute"),
         (MovesABuffer, classify, "buffer"),
-        (WeighsClasses, lambda m, b: m(*b), "no weighted mean"),
+        (WeighsClasses, lambda m, b: m(*b), "not a weighted mean"),
         (Hooked, classify, "forward hook"),
         (
             Packed,

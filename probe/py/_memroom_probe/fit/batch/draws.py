@@ -109,9 +109,9 @@ class Draws:
         if len({(p.dim, p.order) for p in some}) > 1 and at < len(self.sequence):
             some = [p for p in some if p is self.sequence[at][2]]
         if not some:
-            raise Cannot("for which samples %s draws random numbers cannot be told" % name)
+            raise Cannot("which samples the random numbers of %s belong to is not known" % name)
         if some[0].dim is not None and shape[some[0].dim] % rows:
-            raise Cannot("%s draws random numbers for no whole number of each sample" % name)
+            raise Cannot("the random numbers of %s cannot be divided among the samples" % name)
         return some[0]
 
 
@@ -254,7 +254,7 @@ class AsWhole(TorchDispatchMode):
         result = func(*args, **kwargs)
         moved = _offset(torch.cuda.get_rng_state(query.device)) - _offset(begin)
         if moved % self.rows or moved // self.rows % 4:
-            raise Cannot("attention draws random numbers for no whole number of each sample")
+            raise Cannot("the random numbers of attention cannot be divided among the samples")
         each = moved // self.rows
         if self.start:
             torch.cuda.set_rng_state(_moved(begin, self.start * each), query.device)

@@ -86,7 +86,7 @@ def judge(rows, name, a, b, ab):
                 if _close_interleaved(rows, dim, a, b, ab):
                     return Output(name, ROWS, dim, interleaved=True)
     return Cannot(
-        "output %s of samples together differs from that of samples apart: samples interact"
+        "output %s of a sample depends on the other samples of the batch: samples interact"
         % (name or "0")
     )
 

@@ -62,8 +62,8 @@ def _try_out(module, call, inputs, first, second, autocast):
             bad = [o for o in outputs if isinstance(o, Cannot)]
             if bad:
                 raise Cannot(
-                    "it draws random numbers for its samples itself: whether they see each "
-                    "other cannot be told"
+                    "it draws random numbers itself, so nobody can tell whether its samples "
+                    "interact"
                 )
         if chancy and not bad:  # what the comparison saw may have been luck
             bench.see_rows_apart(first, second, outputs)
@@ -464,8 +464,8 @@ class _Bench:
             ):
                 raise Cannot(
                     (
-                        "output %s of %d samples differs from that of %d samples: it goes by the "
-                        "size of the batch"
+                        "output %s of %d samples differs from that of %d samples: it depends on "
+                        "the size of the batch"
                     )
                     % (name or "0", len(many), len(few))
                 )
@@ -473,8 +473,8 @@ class _Bench:
                 output.candidates = self.filter(output.candidates, values, first, second)
                 if not output.candidates:
                     raise Cannot(
-                        "the loss %s of %d samples is weighed otherwise than that of %d samples"
-                        % (name, len(many), len(few))
+                        "the %s weighs %d samples in another way than %d samples"
+                        % (_loss(name), len(many), len(few))
                     )
 
     def _bearable(self, few):
@@ -504,20 +504,17 @@ class _Bench:
             candidates = self._filter_by_marked_labels(output, candidates, first, second)
         if not candidates:
             raise Cannot(
-                (
-                    "the loss %s of samples together is no weighted mean or sum of the losses of "
-                    "samples apart"
-                )
-                % output.name
+                "the %s of several samples is not a weighted mean or sum of their own losses"
+                % _loss(output.name)
             )
         candidates = self.filter_by_gradients(candidates, index, first, second)
         if not candidates:
             raise Cannot(
                 (
-                    "the loss %s has a small part that is no mean or sum over samples: its "
-                    "gradients show it"
+                    "the %s has a small part that is not a mean or sum over samples, as its "
+                    "gradients show"
                 )
-                % output.name
+                % _loss(output.name)
             )
         return candidates
 
@@ -604,6 +601,11 @@ class _Bench:
             return self.filter(candidates, values, first, second)
         finally:
             self.inputs.leaves[at] = kept
+
+
+def _loss(name):
+    """A loss in words. name: of the result, empty where it is the only one."""
+    return ("loss " + name).rstrip()
 
 
 def _mark(labels, first, second):

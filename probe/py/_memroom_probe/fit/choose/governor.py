@@ -825,8 +825,9 @@ class Governor:
             return
         self.say(
             "note",
-            "cannot fit: %s in the way that takes least needs about %s with Python, its libraries "
-            "and data (%s), and %s are there" % (case.name, *map(room.words, (needs, held, limit))),
+            "cannot fit: even the smallest way to run %s needs about %s, of which Python, its "
+            "libraries and data take %s; %s are there"
+            % (case.name, *map(room.words, (needs, held, limit))),
             id="cannot_fit",
             needs=needs,
             limit=limit,
