@@ -780,7 +780,7 @@ class Hostile(unittest.TestCase):
     def test_reasons(self):
         for case, reason in (
             (mixup_inside, "mixed with each other at random"),
-            (balanced_experts, "no weighted mean"),
+            (balanced_experts, "not a weighted mean"),
             (graph, "numbers of samples"),
             (neighbours, "samples interact"),
             (follows_in_place, "every call changes parameter key.a.bias"),
