@@ -23,6 +23,7 @@ var pythonWords = []entry{
 		"メモリを確保できません", "евозможно выделить память", "е удалось выделить память",
 		"impossibile allocare memoria", "não foi possível alocar mem"},
 		endings: []*ending{errnoMemory}},
+	{words: []string{"insufficient memory) failed to allocate"}, endings: []*ending{imageMemory}},
 	{words: []string{"std::bad_alloc", "bad_alloc", "'bad allocation'", "error: bad allocation"},
 		endings: []*ending{badAlloc}},
 	{words: []string{"cannot allocate vector of size", "vector memory exhausted"},
@@ -43,6 +44,8 @@ var pythonWords = []entry{
 var (
 	arrayMemory = &ending{kind: "array_memory", read: readArrayMemory, frames: true,
 		mayPass: true}
+	imageMemory = &ending{kind: "array_memory", read: readImageMemory, frames: true,
+		mayPass: true}
 	plainMemoryError = &ending{kind: "memory_error", read: readMemoryError, frames: true,
 		mayPass: true}
 	errnoMemory    = &ending{kind: "errno_memory", read: readErrno, frames: true}
@@ -56,6 +59,17 @@ var (
 	compilerKilled = &ending{kind: "compiler_killed", read: readCompilerKilled}
 	dask           = &ending{kind: "dask", read: readDask}
 )
+
+var imageAsked = pattern(`failed to allocate (\d+) bytes`)
+
+// readImageMemory reads OpenCV's refusal of host memory for one image.
+func readImageMemory(p *passage) *Crash {
+	c := &Crash{Class: Exhausted, Sure: 0.95, Where: event.WhereHost, Framework: "python"}
+	if m := imageAsked.FindStringSubmatch(p.text()); m != nil {
+		c.Requested = parseSize(m[1], "")
+	}
+	return c
+}
 
 var arrayAsked = pattern(`unable to allocate {size}`)
 

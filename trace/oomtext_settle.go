@@ -207,6 +207,11 @@ func settleFramework(c *Crash, log *Log) {
 		if seen["jax"] { // whose allocator still carries TensorFlow's paths
 			c.Framework = "jax"
 		}
+	case "torch_raw":
+		if c.Framework == "pytorch" && !seen["pytorch"] && !ofPython.MatchString(c.Text) &&
+			len(c.Frames) == 0 {
+			c.Framework = "other" // the driver's words, which any program prints
+		}
 	case "jax_exhausted":
 		if !seen["jax"] && seen["pytorch"] { // torch_xla, whose messages carry TensorFlow's paths
 			c.Framework = "pytorch"
@@ -229,6 +234,9 @@ func settleFramework(c *Crash, log *Log) {
 		}
 	}
 }
+
+// ofPython are words of an exception of Python or of PyTorch's own libraries.
+var ofPython = later(`RuntimeError|AcceleratorError|torch|THC|c10|NCCL|Traceback|CUDA kernel errors|pythonInterface|csrc/`)
 
 // echoes are kinds that only repeat, with less, what another kind says better.
 var echoes = map[string][]string{
@@ -341,8 +349,18 @@ func mergeTensorAndAllocator(log *Log) {
 		return (c.Kind == "tf_tensor" || c.Kind == "jax_exhausted" &&
 			log.Hints.Frameworks["jax"]) && c.Class == Exhausted
 	})
-	if tensor < 0 {
-		return
+	if tensor < 0 { // a copy that failed tells who asked for it, the allocator how much
+		tensor = slices.IndexFunc(log.Crashes, func(c Crash) bool {
+			return c.Kind == "tf_library" && strings.Contains(c.Text, "Dst tensor")
+		})
+		if tensor < 0 {
+			return
+		}
+		for _, c := range log.Crashes[:tensor] {
+			if c.Kind == "tf_allocator" && c.Class == Exhausted {
+				log.Crashes[tensor].Requested = firstSize(log.Crashes[tensor].Requested, c.Requested)
+			}
+		}
 	}
 	log.Crashes = slices.DeleteFunc(log.Crashes,
 		func(c Crash) bool { return c.Kind == "tf_allocator" && c.Class == Exhausted })

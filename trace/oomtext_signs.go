@@ -91,6 +91,9 @@ const (
 	SignSharder    = "sharder"     // another library that divides models over ranks
 	SignRollouts   = "rollouts"    // workers of RLlib
 	SignAdapters   = "adapters"    // adapters are trained, by a name or a word
+	SignBatchVain  = "batch_vain"  // a smaller batch was tried in vain, as somebody says
+	SignPinned     = "pinned"      // host memory is locked for copies
+	SignCaching    = "caching"     // decoded samples are cached in host memory
 	SignEvalOne    = "eval_one"    // the batch of evaluation is one, or was made smaller in vain
 )
 
@@ -253,6 +256,12 @@ var signsNear = []sign{
 	{SignSharder, later(`(?i)megatron|\bdeepspeed\b|colossalai|\bnemo[/_-]|fairscale|torchtitan`)},
 	{SignRollouts, later(`(?i)\brllib\b|RolloutWorker|PolicyEvaluator|EnvRunner`)},
 	{SignAdapters, later(`(?i)[\w.]+[-_]q?lora\b|\bqlora\b|\bq?lora (?:fine-?tun|train|adapter|config|rank)\w*`)},
+	{SignBatchVain, later(`(?i)\b(?:reduc|lower|decreas|small|halv|shrink|chang)\w*\b[^.\n]{0,30}\bbatch` +
+		`(?:[^.\n]|\.\w){0,60}\b(?:persist\w*|still\b|in vain|no effect|same (?:error|problem|issue)|` +
+		`(?:not|n't|never) (?:help|work|solve|fix|chang)\w*)`)},
+	{SignPinned, later(`pin_memory|page-?locked|pinned memory`)},
+	{SignCaching, later(`(?i)caching images|cach(?:ing|ed?) (?:\w+ )?(?:images|samples|dataset) (?:in|into) (?:ram|memory)|` +
+		`--cache(?:[ =]ram)?(?:\s|$)|cache=['"]?ram|--cache[-_]images`)},
 	{SignEvalOne, later(`(?i)\b(?:per_device_)?(?:eval|valid|val|test|evaluation|validation)[ _-]?batch[ _-]?size` +
 		`["']?(?:\s*[=:]\s*["']?| (?:is|of|to|at|down to) (?:already )?)1\b|` +
 		`\bbatch[ _-]?size[ _-](?:eval|val|valid|test)["']?(?:\s*[=:]\s*["']?| (?:is|of|to) )1\b|` +
