@@ -211,6 +211,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if (found.detail == "eval_phase" || found.detail == "eval_outputs") && onHost(c) {
 		x.job.On[remedy.EvalBatch] = "what is kept of all batches stays the same"
 	}
+	if found.detail == "one_piece" && h.Batch < 2 && !learns(c, h) {
+		x.job.On[remedy.MicroBatch] = "nothing shows that it works in batches"
+	}
 	if found.detail == "offload_host" && has(c, trace.SignStates) {
 		x.job.On[remedy.LoadOnce] = "the weights were loaded already"
 	}

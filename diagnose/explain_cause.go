@@ -339,9 +339,14 @@ func byFragments(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if !sure && (h.Batch >= 64 || slices.Contains(h.Says, "batch")) {
 		return judged{}, false
 	}
+	beside := ""
+	if seen(c, h, trace.SignServing) && !learns(c, h) {
+		beside = "serving_request" // whose share of the card leaves that little
+	}
 	j := because(CauseFragmentation, "", 0.8,
 		"%s lie idle in the pool while %s were refused: %.0f %% of the card in pieces that do not fit",
 		*c.Idle, *c.Requested, 100*share)
+	j.beside = beside
 	if c.Allocated != nil && float64(*c.Allocated) > 0.93*float64(*c.Capacity) {
 		j.confidence = 0.6 // below sureOfPieces: what was being done counts too
 		j = j.also("the card is nearly full as well: %s of %s are live", *c.Allocated, *c.Capacity)
@@ -492,8 +497,8 @@ func arrayTooLarge(c *trace.Crash) judged {
 			"the program asked for more host memory than there is; the message names no size")
 	case *c.Requested < 64*event.MiB:
 		return because(CauseHostData, "", 0.6,
-			"only %s were refused: host memory was full already", *c.Requested).
-			saying("it was full already, what filled it is not shown")
+			"only %s were refused: host memory was full before that, or a limit of the process was reached",
+			*c.Requested).saying("what filled it is not shown")
 	}
 	j := because(CauseHostData, "", 0.7,
 		"the program asked for %s of host memory at once, in one array or data frame", *c.Requested).

@@ -150,7 +150,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.FramesOnly: framesOnly(c),
 		remedy.LightGBM:   treesOf(c) == "lightgbm",
 		remedy.CatBoost:   treesOf(c) == "catboost",
-		remedy.Pinned:     j.detail == "pinned",
+		remedy.Pinned:     j.detail == "pinned" || seen(c, h, trace.SignPinned),
 		remedy.Networks:   network,
 		remedy.OnCard:     onCard(c) && !network && !has(c, trace.SignTrees),
 		remedy.Engine:     job.Program != "" && job.Program != "other",
@@ -176,6 +176,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Rollouts:      seen(c, h, trace.SignRollouts),
 		remedy.Windowed:      inWindows(c) != "",
 		remedy.ObjectsShared: j.detail == "objects",
+		remedy.Caching:       has(c, trace.SignCaching),
 		remedy.OthersHold: j.cause == CauseNeighbour || len(c.Neighbours) > 0 ||
 			unlisted(c) >= unlistedFloor || slices.Contains(h.Says, string(CauseNeighbour)) ||
 			slices.Contains(mayBeOthers, j.detail),
@@ -286,7 +287,8 @@ var makers = []struct {
 	{regexp.MustCompile(`(?i)^hip|rocm|amdgpu|gfx`), remedy.AMD},
 	{regexp.MustCompile(`(?i)xpu|level|^ur|ipex`), remedy.Intel},
 	{regexp.MustCompile(`(?i)tpu|hbm|xla`), remedy.Google},
-	{regexp.MustCompile(`(?i)npu|ascend|habana|hpu`), remedy.Others},
+	{regexp.MustCompile(`(?i)npu|ascend`), remedy.Ascend},
+	{regexp.MustCompile(`(?i)habana|hpu`), remedy.Others},
 }
 
 // makerOf says who made the card. Words of CUDA in the message itself count for more than words of

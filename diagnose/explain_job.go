@@ -83,8 +83,8 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	job.Pool, job.Windows, job.Images = poolOf(c), inWindows(c), drawing(c, h)
 	inUse(job.On, c, h)
 	job.Foreign = slices.Contains(foreignKinds, c.Kind) && frameworkSeen(h) == ""
-	if slices.Contains(arrayKinds, c.Kind) && h.Batch < 2 {
-		job.On[remedy.MicroBatch] = "nothing shows that it works in batches"
+	if slices.Contains(arrayKinds, c.Kind) {
+		job.On[remedy.MicroBatch] = "an array was refused, not a batch"
 	}
 	if on := job.On[remedy.Quantize4Bit]; on != "" {
 		job.On[remedy.Quantize8Bit] = on
@@ -94,6 +94,9 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	}
 	if seen(c, h, trace.SignEvalOne) {
 		job.On[remedy.EvalBatch] = first(c.Signs[trace.SignEvalOne], h.Signs[trace.SignEvalOne])
+	}
+	if vain := c.Signs[trace.SignBatchVain]; vain != "" {
+		job.On[remedy.MicroBatch], job.On[remedy.EvalBatch] = vain, vain
 	}
 	if text := c.Signs[trace.SignAdapters]; text != "" && job.On[remedy.LoRA] == "" {
 		job.On[remedy.LoRA] = text

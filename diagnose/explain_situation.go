@@ -228,7 +228,7 @@ var situations = map[string]situation{
 		[]remedy.ID{remedy.ShuffleBuffer, remedy.TFDataBudget, remedy.StreamData,
 			remedy.RaiseLimit}, true},
 	"data_on_card": {"the data held at once is too large for the card",
-		[]remedy.ID{remedy.StreamData, remedy.MicroBatch}, false},
+		[]remedy.ID{remedy.StreamData}, true},
 
 	// trials
 	"trial_packing": {"", []remedy.ID{remedy.FewerTrials, remedy.TrialResources,

@@ -213,6 +213,8 @@ var (
 		"_internal_predict_3D_3Dconv_tiled", "_internal_maybe_mirror_and_predict_3D",
 		"sliding_window_predict", "predict_sliding", "predict_sliding_window", "tiled_inference"},
 		like: regexp.MustCompile(`(?i)^_?(?:sliding|slide)_?window\w*$`)}
+	// wholeImage are functions that compute one image as a whole, whatever its size
+	wholeImage = stage{names: []string{"whole_inference", "predict_whole", "inference_whole"}}
 	// buffering are functions that make a buffer of fixed size: replay memories and the like
 	buffering = stage{files: []string{"replay_buffer", "replay_memory", "common/buffers.py",
 		"rollout_buffer", "replaybuffer", "replay_pool"},
@@ -424,6 +426,11 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseBatch, "eval_sample", 0.65,
 			"during evaluation or prediction (%s in %s); the tensor holds one sample (shape [1%s])",
 			c.Frames[at].Name, c.Frames[at].File, m[2]), true
+	}
+	if i, ok := wholeImage.in(c); ok {
+		return because(CauseBatch, "eval_sample", 0.65,
+			"during evaluation or prediction, where one image is computed as a whole (%s in %s)",
+			c.Frames[i].Name, c.Frames[i].File), true
 	}
 	j := because(CauseBatch, "eval_batch", 0.65,
 		"during evaluation or prediction (%s in %s), which has a batch size of its own",

@@ -250,7 +250,9 @@ func byOnePiece(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 	j := because(CauseSetting, "one_piece", 0.6,
 		"this process holds %s of %s, and %s were refused: the card should have had room", held,
 		*c.Capacity, *c.Requested)
-	if *c.Requested >= onePiece {
+	if *c.Requested < onePiece {
+		j = j.saying("why the driver refused is not shown")
+	} else {
 		j = j.also("Intel's driver grants at most 4 GiB at once unless " +
 			"UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1 is set before the program starts")
 	}

@@ -51,7 +51,7 @@ var openings = []opening{
 	{"a size that nobody meant", ofCause(CauseBug), "An allocation of an impossible size failed"},
 	{"Apple's refusal below its limit", allOf(situated("refused"), within(event.WhereMPS)),
 		"Apple's GPU refused memory below its limit"},
-	{"figures of a card with room", situated("refused"),
+	{"figures of a card with room", situated("refused", "one_piece"),
 		"The driver refused memory although the card was not full"},
 	{"the program's own cap", situated("own_cap"),
 		"The program's own cap on the card's memory was reached"},
@@ -215,7 +215,7 @@ func nextCommand(c *trace.Crash, h *trace.Hints, j judged) string {
 		return ""
 	}
 	switch {
-	case makerOf(c, h) == remedy.Google || makerOf(c, h) == remedy.Others:
+	case !slices.Contains([]remedy.Maker{remedy.NVIDIA, remedy.AMD}, makerOf(c, h)) && onCard(c):
 		return "" // nothing of ours reads their memory
 	case c.Kind == "serving_cache" || h.Trainer == "vllm":
 		return "memroom plan MODEL --gpu SIZE   # what the weights need"

@@ -82,6 +82,7 @@ const (
 	OtherSharding Fact = "a library other than FSDP divides the model"
 	Rollouts      Fact = "workers of RLlib play the episodes"
 	Windowed      Fact = "a large input is worked through in windows"
+	Caching       Fact = "decoded samples are cached in host memory"
 	OthersHold    Fact = "another process may hold part of the card"
 	ObjectsShared Fact = "ranks exchange Python objects"
 )
@@ -162,7 +163,7 @@ var conditions = map[ID]condition{
 	DataLoaderWorkers: {work: []Work{Training, Evaluating, Preparing, Undecided},
 		any: []Fact{Loader}},
 	PinMemory: {work: []Work{Training, Evaluating, Preparing, Undecided},
-		any: []Fact{Loader, Pinned}},
+		all: []Fact{Pinned}},
 	ShmSize: {work: everyWork},
 	MapFile: {work: []Work{Training, Evaluating, Preparing, Loading, Undecided},
 		all: []Fact{Ranks}},

@@ -186,6 +186,9 @@ func howStream(job Job, _ Setup) How {
 		return How{Code: "x = x.to('" + job.device() + "', non_blocking=True)   # per batch, inside the loop, " +
 			"not the whole data set before it"}
 	}
+	if job.Facts[Caching] {
+		return How{Args: "no cache of decoded samples in memory: leave it off, or on disk (--cache disk)"}
+	}
 	if job.Pool == "datasets" {
 		return How{Code: "dataset = load_dataset(path, streaming=True)   # samples are read as they are used"}
 	}

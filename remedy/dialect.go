@@ -54,6 +54,10 @@ var inWords = map[ID]string{
 	MicroBatch:      "a smaller batch where the batches are made",
 	EvalBatch:       "a smaller batch_size where the batches of evaluation are made",
 	EvalOutputs:     "keep numbers of each batch, not its outputs",
+	KeepLess:        "keep a number of each step, not the object; bound lists, caches and histories",
+	Detach:          "keep numbers of each step, not what they were computed from",
+	ReleaseModels:   "keep scores and files of earlier models, not the models",
+	FreshProcess:    "one process for each model or trial",
 	ShorterSequence: "a smaller maximum length where the input is cut",
 	SmallerImage:    "a smaller width and height where the images are read; or tiles",
 	SaveSharded: "let each rank write its own part, or copy to host memory first, in the settings of the " +
@@ -71,12 +75,36 @@ var graphWords = map[ID]string{
 		"tf.Session(config=config)",
 }
 
+// ofNVIDIA are words that only PyTorch for NVIDIA's cards understands, and that of AMD's in part.
+var ofNVIDIA = regexp.MustCompile(`PYTORCH_CUDA_ALLOC_CONF|torch\.cuda\.|'cuda'|CUDA_VISIBLE_DEVICES`)
+
+// ofMaker writes a text in the words of the card's maker. It is empty where we know none.
+func (job Job) ofMaker(text string) string {
+	if !ofNVIDIA.MatchString(text) {
+		return text
+	}
+	switch {
+	case job.Maker == NVIDIA:
+		return text
+	case job.Maker == AMD: // torch.cuda is AMD's too
+		return strings.NewReplacer("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF",
+			"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES").Replace(text)
+	case job.Maker == Ascend && !strings.Contains(text, "roundup"):
+		return strings.NewReplacer("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF",
+			"CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "torch.cuda.", "torch.npu.",
+			"'cuda'", "'npu'").Replace(text)
+	}
+	return ""
+}
+
 // heard leaves out what the job's libraries do not understand. It is false where nothing is left.
 func (r *Remedy) heard(job Job, how How) (How, bool) {
 	lost := false
 	for _, text := range []*string{&how.Env, &how.Args, &how.Code} {
-		if !job.written(*text) {
+		if spoken := job.ofMaker(*text); spoken == "" && *text != "" || !job.written(*text) {
 			*text, lost = "", true
+		} else {
+			*text = spoken
 		}
 	}
 	if known, ok := flags[job.Trainer]; ok { // a program with flags, whose user writes no code

@@ -52,6 +52,10 @@ func inputs() []*Remedy {
 				return How{Code: "dataset = dataset.map(lambda x, y: (tf.image.resize(x, (" + side +
 					", " + side + ")), y))"}
 			}
+			if job.Facts != nil && job.Facts[Detection] {
+				return How{Args: "a smaller scale in the pipeline of the configuration; for one whole image: " +
+					"test_cfg=dict(mode='slide', crop_size=(512, 512), stride=(341, 341))"}
+			}
 			if job.Facts != nil && (!job.Facts[TorchSeen] || job.Facts[Drawing]) {
 				return How{Args: "a smaller width and height where the images are read or asked for; or tiles"}
 			}

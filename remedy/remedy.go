@@ -377,7 +377,7 @@ func (r *Remedy) howTo(job Job) How {
 	// --fit reaches into PyTorch and TensorFlow only, on cards whose memory it can read
 	if how.Fit == "" && len(r.Levels) > 0 && job.Framework != JAX && flags[job.Trainer] == nil &&
 		(job.Facts == nil || job.Facts[TorchSeen] || job.Framework == TensorFlow) &&
-		job.Maker != Google && job.Maker != Others && (job.accumulates() ||
+		(job.Maker == NVIDIA || job.Maker == AMD) && (job.accumulates() ||
 		slices.Contains(r.Levels, LevelEnv)) {
 		flags := []string{"--fit", "--remedy", string(r.ID)}
 		if r.Consent != "" {

@@ -27,7 +27,13 @@ func tensorflows() []*Remedy {
 			"  # before anything touches the card",
 			"    tf.config.experimental.set_memory_growth(gpu, True)")},
 	}, {
-		ID:          TFAllocator,
+		ID: TFAllocator,
+		needs: func(job Job) string {
+			if job.Maker != NVIDIA {
+				return "CUDA's allocator is for NVIDIA's cards"
+			}
+			return ""
+		},
 		Title:       "use CUDA's asynchronous allocator",
 		Why:         "the driver's pool remaps free pages, so that fragments add up to large blocks",
 		Equivalence: Exact,

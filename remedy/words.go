@@ -27,7 +27,8 @@ const (
 	AMD    Maker = "amd"
 	Intel  Maker = "intel"
 	Google Maker = "google" // TPU
-	Others Maker = "others" // Ascend, Gaudi and so on
+	Ascend Maker = "ascend"
+	Others Maker = "others" // Gaudi and so on
 )
 
 // device is what PyTorch calls the card.
@@ -39,6 +40,8 @@ func (job Job) device() string {
 		return "xpu"
 	case job.Maker == Google:
 		return "xla"
+	case job.Maker == Ascend:
+		return "npu"
 	}
 	return "cuda"
 }
@@ -54,6 +57,8 @@ func (job Job) visible() (variable, processes string) {
 		return "HIP_VISIBLE_DEVICES", "rocm-smi --showpids"
 	case Intel:
 		return "ZE_AFFINITY_MASK", "xpu-smi ps"
+	case Ascend:
+		return "ASCEND_RT_VISIBLE_DEVICES", "npu-smi info"
 	}
 	return "", ""
 }
@@ -109,6 +114,8 @@ func (r *Remedy) TitleFor(job Job) string {
 		return "keep numbers, not tensors"
 	case r.ID == Detach && !job.trains():
 		return "keep numbers or copies without their graph"
+	case r.ID == StreamData && job.onHost() && job.Facts[Caching]:
+		return "do not cache decoded samples in host memory"
 	case r.ID == StreamData && job.onHost() && !job.readsFiles():
 		return "work on parts instead of holding all of it at once"
 	case r.ID == LoadOnce && job.Facts != nil && !job.Facts[Ranks]:
@@ -159,6 +166,8 @@ func (r *Remedy) WhyFor(job Job) string {
 		return "a tensor that is put in a list stays, with all that it was computed from"
 	case (r.ID == Quantize8Bit || r.ID == Quantize4Bit) && job.trains():
 		return r.Why + "; to train such a model, add adapters (LoRA)"
+	case r.ID == StreamData && job.onHost() && job.Facts[Caching]:
+		return "decoded images are many times larger than their files, and the cache holds all of them"
 	case r.ID == StreamData && job.onHost() && !job.readsFiles():
 		return "only one part is in memory at any moment"
 	case r.ID == LoadOnce && job.Facts != nil && !job.Facts[Ranks]:
