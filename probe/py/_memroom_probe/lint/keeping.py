@@ -2,7 +2,7 @@
 
 import ast
 import re
-from typing import Iterator, List, Set
+from typing import Iterator, List, Optional, Set, Tuple
 
 from . import proof, rules
 from .calls import called_in_loop, resolve, scope_of
@@ -1008,7 +1008,18 @@ def kept_by_callback(file) -> Iterator[dict]:
                 r"on_(train_|validation_|test_|predict_)?(batch|step)_end$", function.name
             ):
                 continue
-            for kept in scope_of(file, function).trace.kept:
+            scope = scope_of(file, function)
+            for s in scope.statements if "train" in function.name else ():
+                made = _kept_of_module(file, scope, s)
+                if made is not None:
+                    yield rules.finding(
+                        "module-keeps-tensors",
+                        s,
+                        "`%s` is made by the module with its graph, and `%s` keeps it from batch to "
+                        "batch" % made,
+                        proven=True,
+                    )
+            for kept in scope.trace.kept:
                 shown = {o[len(PARAMETER) :] for o in kept.origins if o.startswith(PARAMETER)}
                 if (
                     kept.how == "append"
@@ -1027,3 +1038,30 @@ def kept_by_callback(file) -> Iterator[dict]:
                         % (source(kept.value), kept.container),
                         proven=True,
                     )
+
+
+_CUTS = ("detach", "item", "cpu", "numpy", "tolist", "float", "argmax")
+
+
+def _kept_of_module(file, scope: Scope, s) -> Optional[Tuple[str, str]]:
+    """z = pl_module.encoder(x); self.seen.append(z): (z, self.seen), where gradients are on"""
+    call = s.value if isinstance(s, ast.Expr) else None
+    if not isinstance(call, ast.Call) or method(call) != "append" or len(call.args) != 1:
+        return None
+    container = key(call.func.value) if isinstance(call.func, ast.Attribute) else None
+    name = key(call.args[0])
+    if not container or not container.startswith("self.") or not name:
+        return None
+    if container in bounded_containers(file) or file.places[s].no_grad:
+        return None
+    made = [
+        x for x in scope.statements if isinstance(x, ast.Assign) and name in map(key, x.targets)
+    ]
+    by_module = made and all(
+        isinstance(x.value, ast.Call)
+        and (key(x.value.func) or "").split(".")[0] == "pl_module"
+        and method(x.value) not in _CUTS
+        and not file.places[x].no_grad
+        for x in made
+    )
+    return (name, container) if by_module else None

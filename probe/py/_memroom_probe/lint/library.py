@@ -93,6 +93,10 @@ KERAS_BUILDS = re.compile(
 )
 
 
+# Parts of a model that are called one by one.
+_LAYERS = re.compile(
+    r"^(layer|block|stage|conv|bn|norm|fc|proj(ection)?|stem|maxpool|avgpool|relu|head)s?_?\d*$"
+)
 # Distributions that a policy gives: their samples have no gradient. Those of an autoencoder do.
 _OF_ACTIONS = re.compile(r"^(dist(ribution)?|(action|policy)_dist\w*|pi|categorical)$", re.I)
 
@@ -485,6 +489,8 @@ class Library:
             return given
         if name in ("forward", "__call__"):
             return self.forward(module, args)
+        if _LAYERS.match(name) and args.all():
+            return frozenset([self._given(module, args)])
         if _GIVES.search(name):
             grad = m.grad
             if name.startswith("compute_") and m.grad:
@@ -1144,6 +1150,9 @@ class Library:
             first = args.get(0, "outputs") or args.get(0, "tensors")
             given = frozenset(held_with_via(first))
             m.backward(given, frees=last == "backward")
+            again = known(args.kw.get("create_graph", NOTHING))
+            if again is not None and again.value is True:  # gradients that have a graph themselves
+                return frozenset([m.derive(list(given), "gradient")])
             made_node = m.node(False)
             made_node.tensor = True
             return frozenset([made_node])

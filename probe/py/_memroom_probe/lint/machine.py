@@ -49,6 +49,7 @@ from .values import (
 
 NEXT, STOP = 0, 1  # how a block ended: at its end, or by return, break, continue, raise
 DEEPEST = 14  # calls within calls
+FEW_CALLS = 4  # within which unknown parameters are given objects of the file's own classes
 STEPS_OF_PART = 30_000
 STEPS_OF_FILE = 90_000
 # What a checkpoint calls the parts that are large.
@@ -1610,7 +1611,8 @@ class Machine:
             elif name in extra:
                 frame.vars[name] = extra[name]
             else:
-                frame.vars[name] = self.library.parameter(name)
+                of_class = self._of_class(a, name) if len(self.frames) < FEW_CALLS else NOTHING
+                frame.vars[name] = of_class or self.library.parameter(name)
         if a.vararg:
             rest = self.sequence("tuple", args.pos[len(plain) :])
             if args.rest:
@@ -1624,6 +1626,25 @@ class Machine:
             if args.rest:
                 self.put(d, args.rest, "made")
             frame.vars[a.kwarg.arg] = frozenset([d])
+
+    def _of_class(self, arguments: ast.arguments, name: str) -> Value:
+        """agent of def play(env, agent), agent: Agent: an object of the class that is named so, if
+        it is an ordinary one. Modules and datasets have their own ways.
+        """
+        asked = [x for x in arguments.args + arguments.kwonlyargs if x.arg == name]
+        written = key(asked[0].annotation) if asked and asked[0].annotation is not None else None
+        plain = name.replace("_", "").lower()
+        for label, value in self.globals.vars.items():
+            if label != written and (written or label.lower() != plain):
+                continue
+            for klass in value:
+                if isinstance(klass, Klass) and not klass.comes_from(
+                    ("Module", "Model", "Dataset")
+                ):
+                    own = {o.function for v in klass.attrs.values() for o in objects(v)}
+                    if not any(f.function in own for f in self.frames if f.function is not None):
+                        return self.instance(klass, Args([]))
+        return NOTHING
 
     def generate(self, g: Obj, frame: Frame, body: Callable[[Value], None]) -> None:
         """Runs a generator; the body runs where it yields, in the frame it stands in."""
