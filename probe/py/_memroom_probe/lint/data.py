@@ -697,7 +697,7 @@ def _used_in_pieces(file, scope, name):
                 return True
         for n in own(s):
             if isinstance(n, ast.Call) and (file.callee(n) or "").split(".")[-1] == "TensorDataset":
-                if any(key(a) == name for a in n.args):
+                if any(key(a) == name for a in n.args) and not _all_in_one(file):
                     return True
             if isinstance(n, ast.Subscript) and key(n.value) == name:
                 loops = file.places[s].loops
@@ -705,6 +705,29 @@ def _used_in_pieces(file, scope, name):
                     if any(scope.has_backward(loop) for loop in loops):
                         return True
     return False
+
+
+def _all_in_one(file) -> bool:
+    """DataLoader(dataset, batch_size=len(points)): one batch of all"""
+    made = {
+        key(t)
+        for s in file.statements
+        if isinstance(s, ast.Assign)
+        and isinstance(s.value, ast.Call)
+        and method(s.value) == "TensorDataset"
+        for t in targets(s)
+    }
+    sizes = [
+        keyword(n, "batch_size")
+        for n in file.nodes
+        if isinstance(n, ast.Call)
+        and method(n) == "DataLoader"
+        and any(
+            key(a) in made or isinstance(a, ast.Call) and method(a) == "TensorDataset"
+            for a in n.args[:1]
+        )
+    ]
+    return bool(sizes) and all(isinstance(s, ast.Call) and key(s.func) == "len" for s in sizes)
 
 
 def card_in_workers(file):
@@ -873,6 +896,10 @@ def _of_paths(s) -> bool:
         called = method(given) if isinstance(given, ast.Call) else ""
         if called in ("join", "Path") or re.search(r"path|file", key(given) or "", re.I):
             return True
+        parts = given.elts if isinstance(given, ast.Tuple) else []
+        if parts and all(key(p) for p in parts):  # (name of a file, label)
+            if any(re.search(r"path|file|fname", key(p), re.I) for p in parts):
+                return True
         if called in ("strip", "rstrip") and not _TEXTS.search(name):
             return True  # a name for each sample
     if evidence.SMALL.search(name.split(".")[-1]) and not isinstance(made, ast.Dict):

@@ -244,7 +244,7 @@ _STATE = re.compile(r"^(next_?|cur(rent)?_?|new_?)?(state|obs|observation)(_?(t|
 def _one_sample(file, s: ast.stmt) -> bool:
     """net(state), and net(row.unsqueeze(0)) outside of a loop over a dataset"""
     loops = file.places[s].loops if s in file.places else ()
-    over_data = bool(loops) and isinstance(loops[-1], ast.For)
+    over_data = bool(loops) and isinstance(loops[-1], ast.For) and not _counts(loops[-1])
     given = [a for n in walk_here(s) if isinstance(n, ast.Call) for a in n.args]
     return any(_STATE.match((key(a) or "").split(".")[-1]) for a in given) or (
         not over_data
@@ -258,6 +258,11 @@ def _one_sample(file, s: ast.stmt) -> bool:
             if isinstance(n, ast.Call) and n.args
         )
     )
+
+
+def _counts(loop: ast.For) -> bool:
+    """for i in range(length): the next token"""
+    return isinstance(loop.iter, ast.Call) and method(loop.iter) in ("range", "trange")
 
 
 def _made_of(file, s: ast.stmt, given) -> list:

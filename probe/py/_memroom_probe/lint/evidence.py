@@ -520,6 +520,18 @@ def is_the_model(file: Any, s: Any) -> bool:
     )
 
 
+def perhaps_number(s: Any) -> bool:
+    """history.append(found.get("epoch", -1))"""
+    call = s.value if isinstance(s, ast.Expr) else None
+    given = call.args[-1] if isinstance(call, ast.Call) and call.args else None
+    if not isinstance(given, ast.Call) or method(given) != "get" or len(given.args) != 2:
+        return False
+    default = given.args[1]
+    if isinstance(default, ast.UnaryOp):
+        default = default.operand
+    return isinstance(default, ast.Constant) and type(default.value) in (int, float)
+
+
 def moved_entry(s: Any) -> bool:
     """states[user] = (states[user][0].cuda(), states[user][1].cuda()): made of itself alone"""
     target = s.targets[0] if isinstance(s, ast.Assign) else None

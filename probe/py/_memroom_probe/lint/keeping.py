@@ -6,7 +6,7 @@ from typing import Iterator, List, Optional, Set, Tuple
 
 from . import proof, rules
 from .calls import called_in_loop, resolve, scope_of
-from .evidence import SMALL, few_rounds, higher_order
+from .evidence import SMALL, few_rounds, higher_order, perhaps_number
 from .flow import (
     CARD,
     COUNT,
@@ -169,7 +169,7 @@ def kept_outputs(file) -> Iterator[dict]:
         return
     for scope in scopes(file):
         for kept in scope.trace.kept:
-            if GRAPH not in kept.origins or kept.how == "sum":
+            if GRAPH not in kept.origins or kept.how == "sum" or perhaps_number(kept.statement):
                 continue
             loop = training_loop(file.places.get(kept.statement), scope)
             if loop is None or _emptied_inside(file, kept):
@@ -500,6 +500,8 @@ def cleared_in(tree, container: str) -> bool:
             and is_it(node.func.value)
         ):
             return True
+        if isinstance(node, ast.Call) and _by_name(node, last):
+            return True
         if isinstance(node, ast.Delete) and any(
             is_it(t) or is_it(getattr(t, "value", t)) for t in node.targets
         ):
@@ -514,6 +516,24 @@ def cleared_in(tree, container: str) -> bool:
                     if is_it(t) or isinstance(t, ast.Subscript) and is_it(t.value) and _whole(t):
                         return True
     return False
+
+
+def _by_name(call: ast.Call, last: str) -> bool:
+    """getattr(self, f"{phase}_outputs").clear(), setattr(self, phase + "_outputs", [])"""
+    asked = call
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("clear", "pop", "popleft"):
+        asked = call.func.value
+    elif key(call.func) != "setattr":
+        return False
+    if not isinstance(asked, ast.Call) or key(asked.func) not in ("getattr", "setattr"):
+        return False
+    parts = [
+        n.value
+        for a in asked.args[1:2]
+        for n in ast.walk(a)
+        if isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value
+    ]
+    return bool(parts) and all(p in last for p in parts)
 
 
 def _whole(target: ast.Subscript) -> bool:

@@ -33,6 +33,7 @@ from .evidence import (
     missing_key,
     moved_entry,
     of_this_round,
+    perhaps_number,
     published,
     put_back,
     rounds_around,
@@ -411,7 +412,7 @@ class Judge:
                 "nothing empties it" % name,
             )
             return
-        if moved_entry(outer.where[-1][1]):
+        if moved_entry(outer.where[-1][1]) or perhaps_number(inner.where[-1][1]):
             return
         handed = _handed(inner.where if inner.how != "made" else outer.where, n.where)
         place = self.file.places.get(handed)
@@ -627,6 +628,8 @@ class Judge:
             late = loop.conditional if loop.backward else given
             if n.used and late:
                 if n.kind != "sum" or not (n.scalar or "loss" in name.lower()):
+                    continue
+                if _needs_all(self.file, loop.node):
                     continue
                 yield from self.tell(
                     "accumulation-keeps-graphs",
@@ -1314,6 +1317,41 @@ def _cut_back(file: Any, s: Any, name: str) -> bool:
         for n in file.nodes
         if isinstance(n, ast.Assign) and n is not s
         for t, value in pairs(n)
+    )
+
+
+def _needs_all(file: Any, loop: Any) -> bool:
+    """codes.append(z) in the loop, and behind it a loss of torch.cat(codes): one backward through all
+    batches is what it is about
+    """
+    gathered = {
+        key(n.func.value)
+        for n in ast.walk(loop)
+        if isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr == "append"
+        and len(n.args) == 1
+        and isinstance(n.args[0], ast.Name)
+    } - {None}
+    place = file.places.get(loop)
+    around = place.function if place is not None and place.function is not None else file.tree
+    return any(
+        isinstance(n, ast.Call)
+        and method(n) in ("cat", "stack", "vstack", "concat")
+        and n.lineno > (loop.end_lineno or loop.lineno)
+        and any(key(a) in gathered for a in n.args)
+        and not _cut_soon(around, n)
+        for n in ast.walk(around)
+    )
+
+
+def _cut_soon(around: Any, call: ast.Call) -> bool:
+    """torch.cat(codes).detach(), torch.cat(codes).cpu().numpy()"""
+    return any(
+        isinstance(n, ast.Attribute)
+        and n.attr in ("detach", "numpy", "cpu", "item", "tolist")
+        and any(x is call for x in ast.walk(n.value))
+        for n in ast.walk(around)
     )
 
 
