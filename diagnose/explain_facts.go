@@ -179,7 +179,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Caching:       has(c, trace.SignCaching),
 		remedy.OthersHold: j.cause == CauseNeighbour || len(c.Neighbours) > 0 ||
 			unlisted(c) >= unlistedFloor || slices.Contains(h.Says, string(CauseNeighbour)) ||
-			slices.Contains(mayBeOthers, j.detail),
+			slices.Contains(mayBeOthers, j.detail) && !filledBefore(c),
 	}
 	return facts
 }

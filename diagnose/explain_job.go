@@ -101,6 +101,12 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if text := c.Signs[trace.SignAdapters]; text != "" && job.On[remedy.LoRA] == "" {
 		job.On[remedy.LoRA] = text
 	}
+	if adapters := job.On[remedy.LoRA]; adapters != "" {
+		for _, id := range []remedy.ID{remedy.OptimizerOffload, remedy.Optimizer8Bit,
+			remedy.OptimizerAdafactor, remedy.OptimizerPaged, remedy.OptimizerFused} {
+			job.On[id] = "only adapters are trained (" + adapters + "), whose states are small"
+		}
+	}
 	if h.Batch > 1 {
 		job.Batch, job.Accumulate = h.Batch, h.Accumulate
 	}
@@ -179,7 +185,7 @@ func inUse(on map[remedy.ID]string, c *trace.Crash, h *trace.Hints) {
 	case "transformers", "lightning", "axolotl", "vllm":
 		on[remedy.NoGrad] = h.Trainer + " evaluates without a graph"
 	}
-	if at, ok := evaluationIn(c); ok && ownLoop.MatchString(c.Frames[at].File) {
+	if slices.ContainsFunc(c.Frames, func(f event.Frame) bool { return ownLoop.MatchString(f.File) }) {
 		on[remedy.NoGrad] = "its library evaluates without a graph"
 	}
 	if text := first(c.Signs[trace.SignZeRO3], h.Signs[trace.SignZeRO3]); text != "" &&

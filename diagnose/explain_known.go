@@ -68,9 +68,7 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	if m := predicting.FindStringSubmatch(c.Text); m != nil {
 		if has(c, trace.SignPredicts) || slices.Contains(h.Says, string(CauseLeak)) {
-			return because(CauseLeak, "predict_loop", 0.6,
-				"in %s, which the text says is called again and again: each call of it builds a data "+
-					"pipeline, and what that holds is freed late", m[1]), true
+			return calledInLoop(first(m[1:]...)), true
 		}
 		return because(CauseBatch, "eval_batch", 0.6,
 			"in %s of Keras, which has a batch size of its own", m[1]), true
@@ -121,6 +119,13 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	return because(CauseBatch, "", min(0.6, nodeSure(c)),
 		"the tensor has %s samples in its first dimension: an activation of the batch", m[1]), true
+}
+
+// calledInLoop explains Keras' predict or evaluate that is said to be called again and again.
+func calledInLoop(name string) judged {
+	return because(CauseLeak, "predict_loop", 0.6,
+		"in %s, which the text says is called again and again: each call of it builds a data pipeline, and "+
+			"what that holds is freed late", name)
 }
 
 // nodeSure is how sure the name of an operation makes a cause: without the figures of the card, it

@@ -421,6 +421,9 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if done, err := strconv.Atoi(c.Signs[trace.SignEvalLast]); err == nil && done >= lateEval {
 		return lateInEval(done).also("in %s of %s", c.Frames[at].Name, c.Frames[at].File), true
 	}
+	if m := predicting.FindStringSubmatch(c.Text); m != nil && has(c, trace.SignPredicts) {
+		return calledInLoop(first(m[1:]...)), true
+	}
 	if m := leadingShape.FindStringSubmatch(c.Text); m != nil && m[1] == "1" &&
 		strings.Count(m[2], ",") >= 2 {
 		return because(CauseBatch, "eval_sample", 0.65,
