@@ -38,6 +38,26 @@ def pretrain(model, loader, optimizer, log: Curves):
         log.note("loss", loss)  # expect: graph-kept-in-list
 
 
+class Left:
+    def __init__(self, right):
+        self.right = right
+        self.kept = []
+
+
+class Right:
+    def __init__(self, left):
+        self.left = left
+
+
+def between(model, loader, optimizer, left, right):
+    for x in loader:
+        loss = model(x.cuda()).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        left.kept.append(loss)  # expect: graph-kept-in-list
+
+
 def detached(model, loader, optimizer, history: History, curves):
     for i, x in enumerate(loader):
         loss = model(x.cuda()).pow(2).mean()

@@ -154,6 +154,7 @@ class Machine:
         self.hooked = 0  # hooks that are running
         self.limits: List[Obj] = []  # containers whose length the condition around asks for
         self.forward_depth = 0
+        self.making = 0  # objects that are being made up
         self.closing: Dict[ast.If, Set[str]] = {}  # see _closes
         self.ran: Set[ast.AST] = set()  # functions that some call reached
         self.given: Set[Any] = set()  # forward passes whose results unknown code was given
@@ -1643,8 +1644,18 @@ class Machine:
                 ):
                     own = {o.function for v in klass.attrs.values() for o in objects(v)}
                     if not any(f.function in own for f in self.frames if f.function is not None):
-                        return self.instance(klass, Args([]))
+                        return self._made_up(klass)
         return NOTHING
+
+    def _made_up(self, klass: Klass) -> Value:
+        """An object that nobody here makes. Two classes may ask for each other."""
+        if self.making >= FEW_CALLS:
+            return NOTHING
+        self.making += 1
+        try:
+            return self.instance(klass, Args([]))
+        finally:
+            self.making -= 1
 
     def generate(self, g: Obj, frame: Frame, body: Callable[[Value], None]) -> None:
         """Runs a generator; the body runs where it yields, in the frame it stands in."""
