@@ -231,8 +231,8 @@ func byNeighbour(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	if len(c.Neighbours) == 0 {
 		return because(CauseNeighbour, left, 0.75,
-			"%s of the card's %s belong neither to this program nor to what is free", rest,
-			*c.Capacity), true
+			"%s of the card's %s are neither in this program's pool nor free: other processes hold them, or "+
+				"this one outside of its pool", rest, *c.Capacity), true
 	}
 	return because(CauseNeighbour, left, 0.75,
 		"%s of the card's %s are held by processes that the message does not list", rest,

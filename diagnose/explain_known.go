@@ -23,6 +23,9 @@ var (
 var recurrent = regexp.MustCompile(`(?i)(?:rnn|lstm|gru|decoder|recurrent)\w*/.*(?:TensorArray|while/)|` +
 	`(?:^|/)\w*(?:rnn|lstm|gru)\w*/`)
 
+// ofBoxes are operations whose first dimension counts boxes of a detector.
+var ofBoxes = regexp.MustCompile(`(?i)crop_?and_?resize|roi_?(?:align|pool)|proposals?\b|non_?max_?suppression`)
+
 // manySamples is a first dimension that is a data set rather than a batch, where the operation
 // moves whole arrays.
 const manySamples = 5000
@@ -110,6 +113,11 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseBatch, "one_sample", 0.6,
 			"the tensor holds one sample (shape [1%s]): how large it is counts, not how many there are",
 			m[2]), true
+	}
+	if ofBoxes.MatchString(c.Node) || ofBoxes.MatchString(c.Text) {
+		return because(CauseUnknown, "open", 0,
+			"the operation works on boxes: the %s in its first dimension are proposals or crops, not samples, and "+
+				"fewer of them need less", m[1]), true
 	}
 	if n, _ := strconv.Atoi(m[1]); n >= manySamples && (wholeArray.MatchString(c.Text) ||
 		len(c.Frames) > 0 && strings.Contains(c.Frames[0].File, "data_adapter")) {

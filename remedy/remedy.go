@@ -376,7 +376,8 @@ func (r *Remedy) howTo(job Job) How {
 	}
 	// --fit reaches into PyTorch and TensorFlow only, on cards whose memory it can read
 	if how.Fit == "" && len(r.Levels) > 0 && job.Framework != JAX && flags[job.Trainer] == nil &&
-		(job.Facts == nil || job.Facts[TorchSeen] || job.Framework == TensorFlow) &&
+		(job.Facts == nil || job.Facts[TorchSeen] || job.Framework == TensorFlow &&
+			!job.Facts[Graphs]) &&
 		(job.Maker == NVIDIA || job.Maker == AMD) && (job.accumulates() ||
 		slices.Contains(r.Levels, LevelEnv)) {
 		flags := []string{"--fit", "--remedy", string(r.ID)}
