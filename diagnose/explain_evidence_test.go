@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"memroom/event"
@@ -52,18 +53,29 @@ func (s told) row() string { return first(s.judged.detail, string(s.judged.cause
 // toldLogs explains every log of the samples in which memory ran out.
 func toldLogs(t *testing.T) []told {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("testdata", "*", "*.*"))
+	all, err := readLogs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []told
+	if len(all) < 100 {
+		t.Fatalf("only %d logs were read", len(all))
+	}
+	return slices.Clone(all)
+}
+
+// readLogs reads them once for all tests, which change copies only.
+var readLogs = sync.OnceValues(func() (all []told, err error) {
+	files, err := filepath.Glob(filepath.Join("testdata", "*", "*.*"))
+	if err != nil {
+		return nil, err
+	}
 	for _, path := range files {
 		if ext := filepath.Ext(path); ext != ".log" && ext != ".txt" {
 			continue
 		}
 		file, err := os.Open(path)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		log, err := trace.ReadLog(file)
 		file.Close()
@@ -74,11 +86,8 @@ func toldLogs(t *testing.T) []told {
 		s.judged = judge(&s.crash, &s.hints)
 		all = append(all, s)
 	}
-	if len(all) < 100 {
-		t.Fatalf("only %d logs were read", len(all))
-	}
-	return all
-}
+	return all, nil
+})
 
 // bare keeps of a crash only which memory ran out and in what framework.
 func bare(c *trace.Crash) *trace.Crash {

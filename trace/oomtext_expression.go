@@ -2,6 +2,8 @@ package trace
 
 import (
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -12,13 +14,24 @@ type expression struct {
 	source   string
 	once     sync.Once
 	compiled *regexp.Regexp
+	literals []string // in lower case: a match has one of them; none: not known
 }
 
 func later(source string) *expression { return &expression{source: source} }
 
 func (e *expression) ready() *regexp.Regexp {
-	e.once.Do(func() { e.compiled = regexp.MustCompile(e.source) })
+	e.once.Do(func() {
+		e.compiled, e.literals = regexp.MustCompile(e.source), literalsOf(e.source)
+	})
 	return e.compiled
+}
+
+// mayMatch reports whether a text can match, by a quick look. lower: the text in lower case.
+func (e *expression) mayMatch(lower string) bool {
+	e.ready()
+	return e.literals == nil || slices.ContainsFunc(e.literals, func(l string) bool {
+		return strings.Contains(lower, l)
+	})
 }
 
 // The methods are those of regexp.Regexp that the readers use.

@@ -314,10 +314,14 @@ func (s *Signs) add(text string) {
 	}
 	text = otherImages.ReplaceAllString(text, " ")
 	program := installed.ReplaceAllString(text, " ")
+	lower, lowerProgram := strings.ToLower(text), strings.ToLower(program)
 	for _, n := range signsNear {
-		where := text
+		where, lowered := text, lower
 		if n.name == SignImages || n.name == SignProgram || n.name == SignPictures {
-			where = program
+			where, lowered = program, lowerProgram
+		}
+		if !n.is.mayMatch(lowered) {
+			continue
 		}
 		if m := n.is.FindStringSubmatch(where); m != nil {
 			if *s == nil {
