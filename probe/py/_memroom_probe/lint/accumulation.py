@@ -205,7 +205,19 @@ def _counts(test):
     return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
 
 
+def _saves_gradients(loop):
+    """buffer = [b + p.grad for b, p in zip(buffer, weights)]: what is zeroed was added up before"""
+    return any(
+        isinstance(s, (ast.Assign, ast.AugAssign))
+        and not any(isinstance(t, ast.Attribute) and t.attr == "grad" for t in targets(s))
+        and any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(s.value))
+        for s in in_order(loop.body)
+    )
+
+
 def _zeroed(loop, window):
+    if _saves_gradients(loop):
+        return
     inside = set(in_order(window.condition.body))
     for s in _direct(loop.body):
         if s in inside or not isinstance(s, ast.Expr):

@@ -245,6 +245,8 @@ def _one_sample(file, s: ast.stmt) -> bool:
     """net(state), and net(row.unsqueeze(0)) outside of a loop over a dataset"""
     loops = file.places[s].loops if s in file.places else ()
     over_data = bool(loops) and isinstance(loops[-1], ast.For) and not _counts(loops[-1])
+    if over_data and _EXEMPLARS.search(key(loops[-1].iter) or ""):
+        over_data = False  # some samples of each class
     given = [a for n in walk_here(s) if isinstance(n, ast.Call) for a in n.args]
     return any(_STATE.match((key(a) or "").split(".")[-1]) for a in given) or (
         not over_data
@@ -258,6 +260,9 @@ def _one_sample(file, s: ast.stmt) -> bool:
             if isinstance(n, ast.Call) and n.args
         )
     )
+
+
+_EXEMPLARS = re.compile(r"exemplar|proto|support|anchors?$", re.I)
 
 
 def _counts(loop: ast.For) -> bool:

@@ -112,7 +112,7 @@ MANY = 100  # rounds over which a little a round becomes much
 # What a model is made of, and the terms of one loss: as many as somebody wrote down.
 _PARTS = re.compile(
     r"(layer|block|stage|head|scale|level|branch|module|model|criterion|criteria|term|(^|_)net|"
-    r"discriminator|generator|expert|agent|modalit|weight|param|group|device|gpu|metric|loss|"
+    r"discriminator|generator|expert|agent|modalit|domain|weight|param|group|device|gpu|metric|loss|"
     r"critic|actor|teacher|member|optimi[sz]er)"
     r"(e?s|_?(list|dict|names?|keys|fns?|weights?))$|"
     r"^(losses|keys|tasks|inputs|views|crops|clips|batch_?group|micro_?batches)$",

@@ -780,6 +780,8 @@ class Judge:
                 continue
             if place.loops and _gradients_wanted(place.loops[-1]) or _calls_no_model(s):
                 continue
+            if len(way) > 1 and _also_quiet(self.file, way[-2]):
+                continue
             function = place.function
             if function is not None and any(begins_with_grad(n) for n in ast.walk(function)):
                 continue
@@ -1352,6 +1354,20 @@ def _cut_soon(around: Any, call: ast.Call) -> bool:
         and n.attr in ("detach", "numpy", "cpu", "item", "tolist")
         and any(x is call for x in ast.walk(n.value))
         for n in ast.walk(around)
+    )
+
+
+def _also_quiet(file: Any, s: Any) -> bool:
+    """if needs_gradients: return run(loader) with torch.no_grad(): return run(loader): the caller
+    chooses, and knows of both
+    """
+    called = {key(n.func) for n in walk_here(s) if isinstance(n, ast.Call)} - {None}
+    function = file.places[s].function if s in file.places else None
+    return function is not None and any(
+        file.places[x].no_grad
+        and any(isinstance(n, ast.Call) and key(n.func) in called for n in walk_here(x))
+        for x in ast.walk(function)
+        if x in file.places and isinstance(x, (ast.Expr, ast.Assign, ast.Return)) and x is not s
     )
 
 
