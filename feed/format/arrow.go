@@ -69,12 +69,12 @@ func arrowShape(t arrow.DataType) (shape []int, item arrow.DataType) {
 // mostValues is how many values an array in one row may have. A hostile shape would overflow.
 const mostValues = 1 << 31
 
-// product gives how many values arrays of a shape have; of more than mostValues, no more than that.
+// product gives how many values arrays of a shape have; beyond mostValues, one more than that.
 func product(shape []int) int {
 	n := 1
 	for _, size := range shape {
-		if n *= size; n > mostValues {
-			break
+		if n *= min(size, mostValues+1); n > mostValues {
+			return mostValues + 1
 		}
 	}
 	return n
@@ -130,7 +130,7 @@ func inShape(f Field, t arrow.DataType, shape []int) Field {
 	}
 	fits := depth == len(shape)
 	if fixed, _ := arrowShape(t); len(fixed) > 0 {
-		fits = product(fixed) == product(shape)
+		fits = depth == len(fixed) && product(fixed) == product(shape)
 	}
 	dtype, width, ok := arrowScalar(item)
 	if !ok || !fits || depth == 0 || product(shape) > mostValues {
