@@ -93,6 +93,7 @@ class Samples(unittest.TestCase):
             ((6, 9), [9, 3, 5, 1, 2, 4], {0}),
             ((9, 6), [9, 3, 5, 1, 2, 4], {1}),
             ((6, 9), [0.5] * 6, {0, 1}),
+            ((6, 9), [1 << 80] * 6, {0, 1}),
         ):
             inputs._told.clear()
             self.assertEqual(set(inputs._dims((torch.zeros(shape), lengths), {})), expected)

@@ -63,12 +63,17 @@ def _lists_of_numbers(args, kwargs, lengths):
 
     def note(name, value):
         for rows in lengths:
-            if _has_item_for_each(value, rows) and all(type(v) is int for v in value):
+            if _has_item_for_each(value, rows) and all(_is_whole(v) for v in value):
                 found.append((name, torch.tensor(value)))
         return False
 
     _with_items(args, kwargs, note)
     return found
+
+
+def _is_whole(value):
+    """Whether a tensor can hold it: hashes may be larger."""
+    return type(value) is int and abs(value) < 1 << 62
 
 
 def _told_by(numbers, first):
