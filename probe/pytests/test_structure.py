@@ -48,9 +48,21 @@ def imported(name, path, at_load):
                 yield base + "." + alias.name, node.lineno
 
 
+def for_checkers(node):
+    """Whether what follows is read by type checkers and never runs."""
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
+
+
 def walk(tree, at_load):
-    """The nodes of a module, without the insides of functions where only loading counts."""
-    for node in ast.iter_child_nodes(tree):
+    """The nodes of a module. Where only loading counts, without the insides of functions and what
+    is for type checkers alone.
+    """
+    alone = at_load and for_checkers(tree)
+    for node in tree.orelse if alone else ast.iter_child_nodes(tree):
         yield node
         if not (at_load and isinstance(node, (ast.FunctionDef, ast.Lambda))):
             yield from walk(node, at_load)
@@ -106,6 +118,19 @@ class Structure(unittest.TestCase):
         """The check itself can fail."""
         self.assertEqual(cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}), ["b", "c", "b"])
         self.assertIsNone(cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}))
+
+    def test_what_runs_at_load_is_found(self):
+        tree = ast.parse(
+            "if TYPE_CHECKING:\n    import a\nelse:\n    import b\nif DEBUG:\n    import c\n"
+            "def f():\n    import d\n"
+        )
+
+        def names(at_load):
+            found = [n for n in walk(tree, at_load) if isinstance(n, ast.Import)]
+            return [n.names[0].name for n in found]
+
+        self.assertEqual(names(True), ["b", "c"])
+        self.assertEqual(names(False), ["a", "b", "c", "d"])
 
     def test_no_import_cycles(self):
         edges = graph(at_load=True)

@@ -6,25 +6,31 @@ Only weak references to the loaded tensors are kept, until they are looked at on
 later.
 """
 
+from __future__ import annotations
+
 import functools
 import io
 import sys
 import types
 import weakref
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from .. import compiled, guard, imports, link
 from . import holders, host, models, steps
+
+if TYPE_CHECKING:
+    from torch import Tensor, device
 
 MOST_TENSORS = 20000
 LEAST = 8 << 20  # bytes of a file that are worth a look
 LATER = 3  # steps after which the dictionary should be gone
 MOST_SAVES = 20  # that are looked at: what one of them copies, the next ones copy too
 
-_torch = None
+_torch: Any = None
 _saves = 0
 
 
-def install(torch):
+def install(torch: Any) -> None:
     global _torch
     if not hasattr(torch.Tensor, "untyped_storage"):
         return  # before torch 2.0: neither loads nor saves are looked at
@@ -34,7 +40,7 @@ def install(torch):
 
     @compiled.left_alone
     @functools.wraps(original)
-    def load(*args, **kwargs):
+    def load(*args: Any, **kwargs: Any) -> Any:
         loaded = original(*args, **kwargs)
         if not kwargs.get("mmap"):  # else pages of the file, which all processes share
             _loaded(loaded)
@@ -43,7 +49,7 @@ def install(torch):
     torch.load = load
 
 
-def _hook_safetensors(module):
+def _hook_safetensors(module: Any) -> None:
     """Files of safetensors. Saving tensors of a card brings all of them into host memory at once,
     and before 0.6 it made a copy of those in host memory too.
     """
@@ -51,14 +57,14 @@ def _hook_safetensors(module):
     copies = not hasattr(module, "_flatten_as_ptr")
 
     @functools.wraps(load)
-    def load_file(*args, **kwargs):
+    def load_file(*args: Any, **kwargs: Any) -> dict[str, Tensor]:
         loaded = load(*args, **kwargs)
         _loaded(loaded)
         return loaded
 
-    def saver(original):
+    def saver(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def save(tensors, *args, **kwargs):
+        def save(tensors: dict[str, Tensor], *args: Any, **kwargs: Any) -> bytes | None:
             result = original(tensors, *args, **kwargs)
             saved(tensors, result, moved="all" if copies else "card")
             return result
@@ -71,7 +77,7 @@ def _hook_safetensors(module):
 
 
 @guard.hook("saved", heavy=True)
-def saved(thing, into, moved=""):
+def saved(thing: object, into: object, moved: str = "") -> None:
     """A checkpoint was saved, and what it was made of is still there. into is the file, or the
     bytes that it has become; moved says which of the tensors the library has copied: "all", those
     of the "card", or none.
@@ -102,17 +108,18 @@ def saved(thing, into, moved=""):
     )
 
 
-def _copied(thing):
+def _copied(thing: object) -> tuple[int, int, int]:
     """(bytes of all tensors, of those in host memory that are copies, of those on a card). A copy
     is what has the shape of a live parameter or of its optimizer state and is none of them.
     """
     from . import torch_account
 
-    live, shapes = set(), set()
+    live: set[int] = set()  # addresses of storages
+    shapes: set[tuple[int, ...]] = set()
     for tensor in torch_account.live_tensors():
         live.add(tensor.untyped_storage().data_ptr())
         shapes.add(tuple(tensor.shape))
-    seen: set = set()
+    seen: set[tuple[device, int]] = set()
     whole = copied = card = 0
     for tensor in _tensors(thing):
         storage = tensor.untyped_storage()
@@ -129,7 +136,7 @@ def _copied(thing):
     return whole, copied, card
 
 
-def _own_call():
+def _own_call() -> bool:
     """Says whether the program itself saved. A library that builds its files in memory, as
     Lightning does, cannot be told not to.
     """
@@ -139,7 +146,7 @@ def _own_call():
     return frame is not None and holders.is_users(frame.f_code.co_filename)
 
 
-def _built(into):
+def _built(into: object) -> int:
     """Bytes of a file that was built in memory."""
     if isinstance(into, bytes):
         return len(into)
@@ -147,9 +154,10 @@ def _built(into):
 
 
 @guard.hook("load", heavy=True)
-def _loaded(loaded):
-    sizes: dict = {}  # data pointer -> bytes
-    refs, card = [], 0
+def _loaded(loaded: object) -> None:
+    sizes: dict[int, int] = {}  # data pointer -> bytes
+    refs: list[weakref.ref[Tensor]] = []
+    card = 0
     for tensor in _tensors(loaded):
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in sizes:
@@ -165,11 +173,12 @@ def _loaded(loaded):
     steps.at(steps.step + LATER, lambda step: _later(refs, told), wake=True)
 
 
-def _tensors(loaded):
+def _tensors(loaded: object) -> Iterator[Tensor]:
     """The tensors in a loaded object: dictionaries, lists and modules, without running code of the
     program.
     """
-    waiting, seen = [loaded], 0
+    waiting: list[Any] = [loaded]
+    seen = 0
     while waiting and seen < MOST_TENSORS:
         thing = waiting.pop()
         seen += 1
@@ -184,12 +193,13 @@ def _tensors(loaded):
             waiting.extend(thing)
 
 
-def _later(refs, told):
+def _later(refs: list[weakref.ref[Tensor]], told: dict[str, Any]) -> None:
     """Tells what of a checkpoint is still there, apart from what the model has taken over."""
     from . import torch_account
 
     taken = {p.untyped_storage().data_ptr() for p in torch_account.live_parameters()}
-    kept, sizes = [], {}
+    kept: list[Tensor] = []
+    sizes: dict[int, int] = {}  # data pointer -> bytes
     for tensor in [t for t in (r() for r in refs) if t is not None]:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in taken:

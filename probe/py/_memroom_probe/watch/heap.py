@@ -21,11 +21,9 @@ MOST = 0.4  # of the growth that variables hold by themselves; below it graphs c
 LEAST = 1 << 15  # bytes of growth: less is no leak
 GRAPH = 8  # nodes: the parts of one operation
 
-Held = Dict[Tuple[str, str], holders.Holder]  # a variable's name and file -> what it holds
-
 _torch: Any = None
 _before: Optional[Dict[str, int]] = None  # type name -> count at the last request
-_held_before: Held = {}  # (name, file) -> what the variable held then
+_held_before: holders.Found = {}  # what the variables held then
 _looked = -1  # step of the last count
 _level = (0, 0)  # bytes of the heap and of the card's allocator then
 
@@ -83,7 +81,7 @@ def _on_card() -> int:
     return _torch.cuda.memory_allocated()
 
 
-def _grown(before: Held, now: Held, level: List[int]) -> List[Dict[str, Any]]:
+def _grown(before: holders.Found, now: holders.Found, level: List[int]) -> List[Dict[str, Any]]:
     """What to tell of the variables that hold more than before, what matters most first: those
     that hold most of the growth themselves, or those whose graphs keep what nobody else holds.
     """

@@ -6,6 +6,8 @@ first name that leads to it, the shortest. The walk is bounded in time, runs non
 code, and what it gives are names and numbers: nothing of the program is kept alive.
 """
 
+from __future__ import annotations
+
 import collections
 import functools
 import gc
@@ -14,6 +16,17 @@ import sys
 import time
 import types
 import weakref
+from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Iterator, Optional, Tuple
+
+if TYPE_CHECKING:
+    import numpy
+    import torch
+
+# file, line and code of the function that has a name for something; the line is 0 and the code None
+# where it is no function
+Place = Tuple[str, int, Optional[types.CodeType]]
+Root = Tuple[str, object, Place]  # a name, what it names, where
+Found = Dict[Tuple[str, str], "Holder"]  # a variable's name and file -> what it holds
 
 SECONDS = 0.1  # for which a program may stand still
 CHECK = 64  # objects between two looks at the clock
@@ -31,8 +44,9 @@ _PYTHONS = 1 << 9  # of a class's flags: it was made by a class statement
 _OPTIMIZED = 1  # of a code object's flags: its frame's variables are not a dictionary by themselves
 
 
-_modules: list = []  # weak references to modules of the program's own classes
-_own: dict = {}  # class of a module -> whether the program has written it
+# modules of the program's own classes
+_modules: list[weakref.ref[torch.nn.Module]] = []
+_own: dict[type, bool] = {}  # class of a module -> whether the program has written it
 
 
 class Holder:
@@ -53,7 +67,7 @@ class Holder:
         "fills",
     )
 
-    def __init__(self, name, place):
+    def __init__(self, name: str, place: Place) -> None:
         self.name = name
         self.kind = ""  # such as "list of 12"
         self.file, self.line, self.code = place
@@ -63,7 +77,7 @@ class Holder:
         self.models = 0  # modules and optimizers
         self.fills = False  # it has an end, reached or not: a cache
 
-    def grown(self, before):
+    def grown(self, before: Holder) -> Holder:
         """The same, less what was there before."""
         more = Holder(self.name, (self.file, self.line, self.code))
         more.kind = self.kind
@@ -77,8 +91,10 @@ class Holder:
         return more
 
 
-def look(seconds=SECONDS, wanted=None, roots=None):
-    """(name, file) -> Holder. With wanted, a set of ids, only those objects count, and the walk
+def look(
+    seconds: float = SECONDS, wanted: set[int] | None = None, roots: list[Root] | None = None
+) -> Found:
+    """What the variables hold. With wanted, a set of ids, only those objects count, and the walk
     does not go into them. Without roots it begins at all that the program has names for.
     """
     walk = _Walk(seconds, wanted)
@@ -93,7 +109,7 @@ def look(seconds=SECONDS, wanted=None, roots=None):
 
 
 class _Walk:
-    def __init__(self, seconds, wanted):
+    def __init__(self, seconds: float, wanted: set[int] | None) -> None:
         self.deadline = time.thread_time() + seconds  # of ours: others may use the processor too
         self.wanted = wanted
         self.torch = sys.modules.get("torch")
@@ -118,12 +134,13 @@ class _Walk:
             if c
         )
         self.seen = {id(self.__dict__), id(self)}
-        self.storages = set()
-        self.holders = {}
-        self.frames = []
-        self.waiting = collections.deque()
+        self.storages: set[object] = set()  # what tells the memory of tensors and arrays apart
+        self.holders: Found = {}
+        self.frames: list[types.FrameType] = []  # whose variables were looked at
+        # an object, whom it counts for, whether the name leads to itself
+        self.waiting: collections.deque[tuple[object, Holder, bool]] = collections.deque()
 
-    def forget(self):
+    def forget(self) -> None:
         """Lets go of everything, the snapshots of variables that older Pythons keep in frames
         among them.
         """
@@ -133,20 +150,20 @@ class _Walk:
                 frame.f_locals.clear()
         del self.frames[:]
 
-    def late(self):
+    def late(self) -> bool:
         return time.thread_time() > self.deadline
 
-    def root(self, name, thing, place):
+    def root(self, name: str, thing: object, place: Place) -> None:
         self.waiting.append((thing, self.holder(name, place), True))
 
-    def holder(self, name, place):
+    def holder(self, name: str, place: Place) -> Holder:
         key = (name, place[0])
         found = self.holders.get(key)
         if found is None:
             found = self.holders[key] = Holder(name, place)
         return found
 
-    def go(self):
+    def go(self) -> None:
         steps = 0
         while self.waiting:
             thing, owner, named = self.waiting.popleft()
@@ -159,7 +176,7 @@ class _Walk:
             except Exception:  # an object that does not answer
                 continue
 
-    def visit(self, thing, owner, named):
+    def visit(self, thing: object, owner: Holder, named: bool) -> None:
         kind = type(thing)
         if kind in _ATOMS or id(thing) in self.seen or issubclass(kind, _SKIPPED):
             return
@@ -187,7 +204,7 @@ class _Walk:
         else:
             self.into_object(thing, owner, named)
 
-    def add_tensor(self, tensor, owner, named):
+    def add_tensor(self, tensor: torch.Tensor, owner: Holder, named: bool) -> None:
         if tensor.device.type == "meta":
             return
         try:
@@ -213,7 +230,7 @@ class _Walk:
         if attributes:
             self.waiting.append((attributes, owner, False))
 
-    def add_array(self, array, owner, named):
+    def add_array(self, array: numpy.ndarray[Any, Any], owner: Holder, named: bool) -> None:
         whole = array
         while type(whole.base) is self.array:
             whole = whole.base
@@ -226,7 +243,7 @@ class _Walk:
         if whole.dtype.hasobject:
             self.elements(gc.get_referents(whole), owner)
 
-    def add_eager(self, tensor, owner, named):
+    def add_eager(self, tensor: Any, owner: Holder, named: bool) -> None:
         """A tensor or a variable of TensorFlow."""
         size = int(tensor.shape.num_elements() or 0) * tensor.dtype.size
         if "CPU" in tensor.device:
@@ -237,12 +254,12 @@ class _Walk:
         if named and not owner.kind:
             owner.kind = "tensor"
 
-    def adder(self, kind):
+    def adder(self, kind: type) -> Callable[[Any, Holder, bool], None]:
         if hasattr(kind, "grad_fn"):
             return self.add_tensor
         return self.add_array if issubclass(kind, self.array or ()) else self.add_eager
 
-    def into_dict(self, thing, owner, named):
+    def into_dict(self, thing: dict[Any, Any], owner: Holder, named: bool) -> None:
         size = dict.__len__(thing)
         if named and not owner.kind:
             owner.kind = "%s of %d" % (type(thing).__name__, size)
@@ -255,7 +272,7 @@ class _Walk:
         else:
             self.elements(gc.get_referents(thing), owner)
 
-    def into_elements(self, thing, owner, named):
+    def into_elements(self, thing: Collection[Any], owner: Holder, named: bool) -> None:
         inside = gc.get_referents(thing)
         if named and not owner.kind:
             owner.kind = "%s of %d" % (type(thing).__name__, len(inside))
@@ -270,14 +287,14 @@ class _Walk:
         else:
             self.elements(inside, owner)
 
-    def leaf(self, thing):
+    def leaf(self, thing: object) -> bool:
         kind = type(thing)
         return any(
             leaf is not None and issubclass(kind, leaf)
             for leaf in (self.tensor, self.array, self.eager, self.variable)
         )
 
-    def elements(self, inside, owner):
+    def elements(self, inside: list[Any], owner: Holder) -> None:
         """Elements without a name. Of very many a part is looked at, and stands for the rest."""
         if len(inside) <= MOST_ELEMENTS:
             self.waiting.extend((element, owner, False) for element in inside)
@@ -293,7 +310,7 @@ class _Walk:
             setattr(owner, field, getattr(owner, field) + every * getattr(part, field))
         owner.nodes = max(owner.nodes, part.nodes)
 
-    def into_function(self, function, owner):
+    def into_function(self, function: types.FunctionType, owner: Holder) -> None:
         """A function keeps what its closure and its defaults name."""
         code = function.__code__
         place = (code.co_filename, code.co_firstlineno, code)
@@ -308,7 +325,7 @@ class _Walk:
         if function.__dict__:
             self.waiting.append((function.__dict__, self.holder(function.__name__, place), True))
 
-    def into_class(self, cls):
+    def into_class(self, cls: type) -> None:
         file = _file_of(cls.__module__)
         if not is_users(file):
             return
@@ -319,7 +336,7 @@ class _Walk:
                     (value, self.holder("%s.%s" % (cls.__name__, name), place), True)
                 )
 
-    def into_error(self, error, owner, named):
+    def into_error(self, error: BaseException, owner: Holder, named: bool) -> None:
         """An exception that the program keeps holds the frames that it has passed through, with
         all their variables.
         """
@@ -336,7 +353,7 @@ class _Walk:
                     self.elements(list(frame.f_locals.values()), owner)
         self.into_object(error, owner, named)
 
-    def into_object(self, thing, owner, named):
+    def into_object(self, thing: object, owner: Holder, named: bool) -> None:
         owner.host += 64
         kind = type(thing)
         if kind is functools._lru_cache_wrapper:
@@ -360,7 +377,7 @@ class _Walk:
         # the rest has no name, such as what a cache around a function holds; its class comes along
         self.elements(gc.get_referents(thing), owner)
 
-    def attribute(self, owner, name, value, kind):
+    def attribute(self, owner: Holder, name: str, value: object, kind: type) -> None:
         if type(value) not in _ATOMS:
             file = _file_of(kind.__module__)
             if not is_users(owner.file) and is_users(file):  # the program knows it by its class
@@ -369,15 +386,15 @@ class _Walk:
                 child = self.child(owner, "%s.%s" % (owner.name, name))
             self.waiting.append((value, child, True))
 
-    def child(self, owner, name):
+    def child(self, owner: Holder, name: str) -> Holder:
         return self.holder(name, (owner.file, owner.line, owner.code))
 
 
-def together(found):
+def together(found: Found) -> Holder | None:
     """The variable that holds most of what was found, None where nothing was. Elements of short
     lists and dictionaries have names of their own; they count for the variable they are in.
     """
-    sums: dict = {}  # (variable, file) -> [objects, a holder of them]
+    sums: dict[tuple[str, str], list[Any]] = {}  # (variable, file) -> [objects, a holder of them]
     for (name, file), holder in found.items():
         variable = name.partition("[")[0]
         known = sums.setdefault((variable, file), [0, holder])
@@ -395,11 +412,11 @@ def together(found):
     return whole
 
 
-def kind_is_deque(thing):
+def kind_is_deque(thing: object) -> bool:
     return issubclass(type(thing), collections.deque)
 
 
-def made(module):
+def made(module: torch.nn.Module) -> None:
     """A module has got a part. Those of the program's own classes are where its attributes are
     looked for: in a large library no variable of the program may lead to them.
     """
@@ -412,9 +429,10 @@ def made(module):
         _modules.append(weakref.ref(module))
 
 
-def _nodes(tensor):
+def _nodes(tensor: torch.Tensor) -> int:
     """Nodes of the graph behind a tensor, up to MOST_NODES."""
-    nodes, waiting = set(), [tensor.grad_fn]
+    nodes: set[Any] = set()
+    waiting: list[Any] = [tensor.grad_fn]
     while waiting and len(nodes) < MOST_NODES:
         node = waiting.pop()
         if node is not None and node not in nodes:
@@ -423,7 +441,7 @@ def _nodes(tensor):
     return len(nodes)
 
 
-def _dict(thing):
+def _dict(thing: object) -> dict[str, Any] | None:
     """An object's attributes, None if it has none. None of the program's code runs."""
     try:
         attributes = object.__getattribute__(thing, "__dict__")
@@ -432,7 +450,7 @@ def _dict(thing):
     return attributes if type(attributes) is dict else None
 
 
-def _slots(thing):
+def _slots(thing: object) -> dict[str, Any]:
     """What an object without attributes of its own has in slots."""
     found = {}
     for cls in type(thing).__mro__:
@@ -445,17 +463,18 @@ def _slots(thing):
     return found
 
 
-def attributes(thing):
+def attributes(thing: object) -> list[tuple[Any, Any]]:
     """(name, value) of an object's attributes, or of a dictionary."""
     found = thing if type(thing) is dict else _dict(thing)
     return list(found.items()) if found is not None else []
 
 
-def _roots(walk):
+def _roots(walk: _Walk) -> Iterator[list[Root]]:
     """Groups of (name, thing, place) of all that has a name: variables of the program's functions,
     its globals, then what libraries at work name.
     """
-    own, others = [], []
+    own: list[types.FrameType] = []
+    others: list[types.FrameType] = []
     for frame in _frames():
         walk.frames.append(frame)
         (own if is_users(frame.f_code.co_filename) else others).append(frame)
@@ -470,21 +489,25 @@ def _roots(walk):
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
         names = getattr(module, "__dict__", None)
-        if type(names) is dict and id(names) not in known and is_users(file or name == "__main__"):
+        if (
+            type(names) is dict
+            and id(names) not in known
+            and (is_users(file) if file else name == "__main__")
+        ):
             place = (file or "<%s>" % name, 0, None)
             yield [(n, thing, place) for n, thing in list(names.items()) if not n.startswith("__")]
     yield [variable for frame in others for variable in _variables(frame)]
     yield [variable for frame in others for variable in _globals(frame)]
 
 
-def _variables(frame):
+def _variables(frame: types.FrameType) -> Iterator[Root]:
     place = (frame.f_code.co_filename, frame.f_lineno, frame.f_code)
     for name, thing in list(frame.f_locals.items()):
         if not name.startswith("__") and type(thing) not in _ATOMS:
             yield name, thing, place
 
 
-def _globals(frame):
+def _globals(frame: types.FrameType) -> Iterator[Root]:
     place = (frame.f_code.co_filename, 0, None)
     if frame.f_globals is not frame.f_locals:
         for name, thing in list(frame.f_globals.items()):
@@ -492,11 +515,11 @@ def _globals(frame):
                 yield name, thing, place
 
 
-def _frames():
+def _frames() -> Iterator[types.FrameType]:
     """Frames of all threads, this one's first, without the probe's."""
     this = sys._getframe()
     starts = [this] + [f for f in sys._current_frames().values() if f is not this]
-    known: set = set()
+    known: set[int] = set()
     for start in starts:
         frame: types.FrameType | None = start
         while frame is not None and id(frame) not in known:
@@ -506,12 +529,12 @@ def _frames():
             frame = frame.f_back
 
 
-def file_of(cls):
+def file_of(cls: type) -> str:
     """The file that a class was written in, empty where it is not known."""
     return _file_of(cls.__module__)
 
 
-def _file_of(module):
+def _file_of(module: object) -> str:
     module = sys.modules.get(module) if isinstance(module, str) else None
     return getattr(module, "__file__", None) or ""
 
@@ -523,14 +546,12 @@ _STANDARD = tuple({sys.prefix + "/lib/python", sys.base_prefix + "/lib/python"})
 
 
 @functools.lru_cache(maxsize=4096)
-def is_users(file):
+def is_users(file: str) -> bool:
     """Says whether a file is the program's own. A cell of a notebook and `-c` are."""
-    if file is True:
-        return True
     return bool(file) and not _LIBRARIES.search(file) and not file.startswith(_STANDARD)
 
 
-def line_of(holder):
+def line_of(holder: Holder) -> int:
     """The line where a holder grows, as its source has it; else the line its function was at."""
     import linecache
 
@@ -554,7 +575,7 @@ def line_of(holder):
     return holder.line
 
 
-def _range(code, most):
+def _range(code: types.CodeType | None, most: int) -> tuple[int, int]:
     """The lines of a function."""
     if code is None or not code.co_flags & _OPTIMIZED:
         return 1, most

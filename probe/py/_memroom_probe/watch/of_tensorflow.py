@@ -7,7 +7,7 @@ applied in it. An exhausted allocator is recognised when its exception ends the 
 """
 
 import functools
-from typing import Any, Callable, List, Optional, Set, Tuple
+from typing import Any, Callable, List, Optional, Set
 
 from .. import guard, imports
 from . import feeding, heap, models, retraces, steps
@@ -64,7 +64,7 @@ def _close() -> None:
     steps.close(_reading, range(len(_gpus)))
 
 
-def _reading(device: int) -> Tuple[int, ...]:
+def _reading(device: int) -> steps.Reading:
     """What the BFC allocator of a GPU says. Reserved bytes it does not tell."""
     info = _tf.config.experimental.get_memory_info(_gpus[device])
     return device, info["current"], 0, info["peak"], 0, 0, 0

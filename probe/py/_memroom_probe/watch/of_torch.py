@@ -5,9 +5,12 @@ torch.autograd.backward, the data loader's next, Module.eval, torch.save. CUDA i
 by us; what needs it waits in torch's own queue.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 import weakref
+from typing import TYPE_CHECKING, Any
 
 from .. import compiled, guard, imports, process
 from . import (
@@ -26,12 +29,17 @@ from . import (
     workers,
 )
 
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
 now = guard.now
 
-_torch = None
+_torch: Any = None
 _leader = steps.Leader()
-_stepped = None  # weak reference to the optimizer that ended the last step
-_devices = ()  # the CUDA devices it uses
+# the optimizer that ended the last step
+_stepped: weakref.ref[Optimizer] | None = None
+_devices: tuple[int, ...] = ()  # the CUDA devices it uses
 _looked = 0  # when that was last looked at, in messages to the monitor
 _step_began = 0
 _backward_due = 0  # when the memory at the beginning of backward is read next
@@ -41,7 +49,7 @@ _eval_due = 0
 _depth = 0  # of optimizer steps inside each other, where steps are wrapped and not hooked
 
 
-def install(torch):
+def install(torch: Any) -> None:
     global _torch
     if _torch is torch:  # a reload: torch's own state, and so our hooks, survive it
         return
@@ -76,13 +84,13 @@ def install(torch):
     steps.begin("torch", str(torch.__version__), **({"cuda": cuda} if cuda else {}))
 
 
-def cuda_ready():
+def cuda_ready() -> bool:
     """Says whether the program has initialised CUDA, in this process and not only in its parent."""
     cuda = _torch.cuda
     return cuda.is_initialized() and not getattr(_torch._C, "_cuda_isInBadFork", lambda: False)()
 
 
-def reading(device):
+def reading(device: int) -> steps.Reading:
     """(device, allocated, reserved, peak allocated, inactive split, retries, ooms) of one
     device.
     """
@@ -99,7 +107,7 @@ def reading(device):
     )
 
 
-def _devices_of(optimizer):
+def _devices_of(optimizer: Optimizer) -> tuple[int, ...]:
     """The CUDA devices an optimizer's parameters are on, or the current one if they are in host
     memory; none without CUDA.
     """
@@ -116,13 +124,13 @@ def _devices_of(optimizer):
     return tuple(sorted(on)) or (_torch.cuda.current_device(),)
 
 
-def first_reading():
+def first_reading() -> steps.Reading:
     """The reading of the current device, or zeros without CUDA."""
     return reading(_torch.cuda.current_device()) if cuda_ready() else (-1, 0, 0, 0, 0, 0, 0)
 
 
 @compiled.left_alone
-def _before_step(optimizer, args=None, kwargs=None):
+def _before_step(optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
     global _step_began
     if not compiled.compiling() and not steps.resting:
         entered = now()
@@ -132,7 +140,7 @@ def _before_step(optimizer, args=None, kwargs=None):
 
 
 @compiled.left_alone
-def _after_step(optimizer, args=None, kwargs=None):
+def _after_step(optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
     if compiled.compiling():
         return
     if compiled.in_use:
@@ -144,13 +152,13 @@ def _after_step(optimizer, args=None, kwargs=None):
 
 
 @compiled.uncompiled
-def _rests(optimizer):
+def _rests(optimizer: Optimizer) -> None:
     if _leader.ends_step(optimizer):
         steps.rest()
 
 
 @compiled.left_alone
-def _glance(optimizer, args=None, kwargs=None):
+def _glance(optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
     """After a step while hooks rest: all that is left of them (see torch_rest)."""
     if _leader.leads() is optimizer:
         _leader.silence = 0
@@ -162,7 +170,7 @@ def _glance(optimizer, args=None, kwargs=None):
 
 
 @guard.hook("optimizer ends", heavy=True)
-def _step_ends(optimizer):
+def _step_ends(optimizer: Optimizer) -> None:
     global _stepped, _devices
     steps.optimizer_ns += now() - _step_began
     if not _leader.ends_step(optimizer):
@@ -179,7 +187,7 @@ def _step_ends(optimizer):
         torch_rest.aside()
 
 
-def _hook_optimizers(torch):
+def _hook_optimizers(torch: Any) -> None:
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its attribute
     if hasattr(module, "register_optimizer_step_post_hook"):  # since 2.0
         before = module.register_optimizer_step_pre_hook(_before_step)
@@ -192,21 +200,21 @@ def _hook_optimizers(torch):
     init = module.Optimizer.__init__
 
     @functools.wraps(init)
-    def __init__(self, *args, **kwargs):
+    def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         _wrap_step(type(self))
 
     module.Optimizer.__init__ = __init__
 
 
-def _wrap_step(cls):
+def _wrap_step(cls: type[Optimizer]) -> None:
     """Before torch 2.0 the class's step is wrapped. A step that calls its parent's counts once."""
     step = cls.step
     if getattr(step, "_memroom", False):
         return
 
     @functools.wraps(step)
-    def wrapped(self, *args, **kwargs):
+    def wrapped(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         global _depth
         if _depth == 0:
             _before_step(self)
@@ -223,12 +231,12 @@ def _wrap_step(cls):
     cls.step = wrapped
 
 
-def _hook_backward(torch):
+def _hook_backward(torch: Any) -> None:
     original = torch.autograd.backward
 
     @compiled.left_alone
     @functools.wraps(original)
-    def backward(*args, **kwargs):
+    def backward(*args: Any, **kwargs: Any) -> None:
         if compiled.compiling():
             return original(*args, **kwargs)
         if compiled.in_use:
@@ -249,7 +257,7 @@ def _hook_backward(torch):
 
 
 @guard.hook("compiled steps")
-def _compiled_steps():
+def _compiled_steps() -> None:
     """Ends the steps that were part of a compiled program since the last backward pass."""
     global _step_began
     for optimizer in torch_compiled.stepped():
@@ -258,7 +266,7 @@ def _compiled_steps():
 
 
 @compiled.uncompiled
-def _enter_backward():
+def _enter_backward() -> int:
     """Gives the time at which the backward pass itself begins."""
     began = now()
     if steps.phase == "eval" or steps.first_backward:
@@ -272,7 +280,7 @@ def _enter_backward():
 
 
 @guard.hook("backward", heavy=True)
-def _backward_begins():
+def _backward_begins() -> None:
     """The first backward pass of all, or after an evaluation, which it ends."""
     if steps.phase == "eval":
         evaluation.ends()
@@ -280,7 +288,7 @@ def _backward_begins():
     steps.backward_begins()
 
 
-def _read_at_backward(began):
+def _read_at_backward(began: int) -> None:
     """Reads what the forward pass left, as often as that is cheap. Several devices in one process
     step in turns: the last one that was read counts.
     """
@@ -301,12 +309,12 @@ def _read_at_backward(began):
         _backward_due = began + 1000000000
 
 
-def _hook_loader(module):
+def _hook_loader(module: Any) -> None:
     original = module._BaseDataLoaderIter.__next__
 
     @compiled.left_alone
     @functools.wraps(original)
-    def __next__(self):
+    def __next__(self: Any) -> Any:
         if steps.phase == "eval" and not compiled.compiling():
             evaluation.batch()
         if steps.resting or compiled.compiling():
@@ -327,23 +335,23 @@ def _hook_loader(module):
     feeding.hook_torch(module)
 
 
-def _hook_eval(torch):
+def _hook_eval(torch: Any) -> None:
     _wrap_eval(torch.nn.Module)
 
 
-def _hook_pretrained(module):
+def _hook_pretrained(module: Any) -> None:
     """transformers' models have an eval of their own, which does not call torch's (since 5.0)."""
     cls = getattr(module, "PreTrainedModel", None)
     if cls is not None and "eval" in vars(cls):
         _wrap_eval(cls)
 
 
-def _wrap_eval(cls):
+def _wrap_eval(cls: type[Module]) -> None:
     original = cls.eval
 
     @compiled.left_alone
     @functools.wraps(original)
-    def eval(self):
+    def eval(self: Module) -> Module:
         if not compiled.compiling():
             _eval_begins(self)
         return original(self)
@@ -352,7 +360,7 @@ def _wrap_eval(cls):
 
 
 @guard.hook("eval", heavy=True)
-def _eval_begins(module):
+def _eval_begins(module: Module) -> None:
     """A module in training that is switched to evaluation begins a phase, which the next backward
     pass ends.
     """
@@ -371,12 +379,12 @@ def _eval_begins(module):
         _eval_due = began + _EVAL_EVERY_NS
 
 
-def _hook_save(torch):
+def _hook_save(torch: Any) -> None:
     original = torch.save
 
     @compiled.left_alone
     @functools.wraps(original)
-    def save(*args, **kwargs):
+    def save(*args: Any, **kwargs: Any) -> None:
         if compiled.compiling():
             return original(*args, **kwargs)
         before = _save_begins()
@@ -394,19 +402,19 @@ def _hook_save(torch):
 
 
 @guard.hook("save begins", heavy=True)
-def _save_begins():
+def _save_begins() -> str:
     before, steps.phase = steps.phase, "save"
     steps.mark("save", True, *first_reading()[1:3])
     return before
 
 
 @guard.hook("save ends", heavy=True)
-def _save_ends(before):
+def _save_ends(before: str | None) -> None:
     steps.phase = before or "forward"
     steps.mark("save", False, *first_reading()[1:3])
 
 
-def _empty_cache(asked):
+def _empty_cache(asked: dict[str, Any]) -> str:
     if not cuda_ready():
         return "CUDA is not in use"
     before = first_reading()

@@ -8,11 +8,20 @@ between, evenly, and rows are sent a few times a second, as Python prints lists 
 of the monitor are carried out here, at the end of a step, in the thread that trains.
 """
 
+from __future__ import annotations
+
 import time
 import weakref
+from typing import Any, Callable, Dict, Sequence, Tuple, Union
 
 from .. import guard, link, process
 from . import host
+
+# device, then allocated, reserved, peak allocated and inactive split bytes, retries, ooms
+Reading = Tuple[int, int, int, int, int, int, int]
+Read = Callable[[int], Reading]
+# what a command of the monitor does: gives a sentence, or (sentence, path)
+Command = Callable[[Dict[str, Any]], Union[str, Tuple[str, str]]]
 
 now = guard.now
 
@@ -44,10 +53,10 @@ phase = "start"  # start, load, forward, backward, optimizer, eval, save
 wait_ns = backward_ns = optimizer_ns = 0
 micro_batches = 0
 first_backward = True  # none has begun yet
-at_backward: dict = {}  # device -> allocated bytes when the last backward pass began
+at_backward: dict[int, int] = {}  # device -> allocated bytes when the last backward pass began
 ended_ns = now()
 
-_taken: list = []  # rows not yet told
+_taken: list[list[int]] = []  # rows not yet told
 _floor = 0  # memory as last read
 _rose = 0  # last step at which it had risen
 _level = 0  # and at which it had not
@@ -59,7 +68,7 @@ _heap = _heap_due = (
 _pages_ns = 0
 # resident and anonymous bytes as last read: now and then, or at each reading where the heap says
 # little
-_pages = None
+_pages: tuple[int, int] | None = None
 _by_pages = False  # most of the process's memory is not malloc's: another allocator
 _clock = (
     time.time_ns() - now()
@@ -76,16 +85,17 @@ glance_ns = guard.GLANCES_NS  # what each of those is taken to cost
 _cost = 50000  # what one reading usually takes, nanoseconds
 _usual = 0  # and a step; long ones, with an evaluation in them, hardly lift it
 _spent = 0  # by all hooks until the last reading
-_last = None  # how the last step's devices are read
+_last: tuple[Read, Sequence[int]] | None = None  # how the last step's devices are read
 _due = _wake = _NEVER  # the first of _calls; the first that hooks must be awake for
 # (step, function of the step number, called when that step has ended, whether hooks are woken for
 # it)
-_calls: list = []
-_before_backward: list = []  # functions called once, when the first backward pass begins
-_commands: dict = {}  # name -> function of the command, gives the text of the answer
+_calls: list[tuple[int, Callable[[int], object], bool]] = []
+# functions called once, when the first backward pass begins
+_before_backward: list[Callable[[], object]] = []
+_commands: dict[str, Command] = {}
 
 
-def begin(framework, version, **more):
+def begin(framework: str, version: str, **more: Any) -> None:
     """Begins the watch of a framework whose hooks are in place: tells the monitor."""
     if "collect" not in _commands:
         from .. import farewell
@@ -95,14 +105,12 @@ def begin(framework, version, **more):
     process.remember(framework, "framework", dict({"name": framework, "version": version}, **more))
 
 
-def command(name, fn):
-    """Sets what a command of the monitor does. fn takes the command and gives a sentence, or
-    (sentence, path).
-    """
+def command(name: str, fn: Command) -> None:
+    """Sets what a command of the monitor does."""
     _commands[name] = fn
 
 
-def at(number, fn, wake=False):
+def at(number: int, fn: Callable[[int], object], wake: bool = False) -> None:
     """Calls fn(step), once, when that step has ended, or the first after it that is read; inside
     the cost accounting.
     """
@@ -110,13 +118,13 @@ def at(number, fn, wake=False):
     _next_call()
 
 
-def _next_call():
+def _next_call() -> None:
     global _due, _wake
     _due = min([call[0] for call in _calls] or [_NEVER])
     _wake = min([call[0] for call in _calls if call[2]] or [_NEVER])
 
 
-def _call():
+def _call() -> None:
     """Makes the calls that are due."""
     ready = [call for call in _calls if call[0] <= step]
     _calls[:] = [call for call in _calls if call[0] > step]
@@ -125,12 +133,12 @@ def _call():
         fn(step)
 
 
-def before_backward(fn):
+def before_backward(fn: Callable[[], object]) -> None:
     """Calls fn() once, when the first backward pass begins."""
     _before_backward.append(fn)
 
 
-def backward_begins():
+def backward_begins() -> None:
     """The first backward pass begins, or the first after an evaluation."""
     global phase, first_backward
     phase, first_backward = "backward", False
@@ -138,14 +146,14 @@ def backward_begins():
         _before_backward.pop()()
 
 
-def count():
+def count() -> None:
     """Counts a step that passed unseen, between two that are."""
     global step, _unread
     step += 1
     _unread += 1
 
 
-def close(read, devices):
+def close(read: Read, devices: Sequence[int]) -> None:
     """Ends a step. read(device) gives (device, allocated, reserved, peak, split, retries, ooms) of
     each of the devices.
     """
@@ -181,7 +189,7 @@ def close(read, devices):
     _spent = guard.spent_ns
 
 
-def _suspicious():
+def _suspicious() -> bool:
     """Says, once for each rise, that memory has risen at every reading for some steps: the monitor
     is told at once, so that it can look closer while the rise is young. Its answer is looked for at
     the next readings.
@@ -193,7 +201,7 @@ def _suspicious():
     return True
 
 
-def _gap(took):
+def _gap(took: int) -> int:
     """Steps until the next reading. Evenly as long as hooks are within their share, and not too far
     apart while they have anything left; when they have spent it all, up to twice as far apart as
     their share asks for.
@@ -213,7 +221,7 @@ def _gap(took):
     )
 
 
-def rest():
+def rest() -> None:
     """A step while hooks rest: it is counted. What that costs was charged when the rest began."""
     global step, resting
     step += 1
@@ -222,13 +230,13 @@ def rest():
         _rested()
 
 
-def _rested():
+def _rested() -> None:
     """The next step begins with clean times."""
     global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread
     ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = now(), 0, 0, 0, 0, 0
 
 
-def _take(ended, read, devices):
+def _take(ended: int, read: Read, devices: Sequence[int]) -> None:
     """Takes the figures of the step that ended as rows, one a device (see wire.STEP_COLUMNS), and
     starts the times anew.
     """
@@ -318,14 +326,14 @@ def _take(ended, read, devices):
     ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = ended, 0, 0, 0, 0, 0
 
 
-def _read_pages(heap):
+def _read_pages(heap: int) -> None:
     global _pages, _by_pages, _pages_ns
     _pages_ns = now()
     _pages = host.memory()
     _by_pages = heap < _pages[1] // 4
 
 
-def flush():
+def flush() -> None:
     """Sends the steps taken so far."""
     global _flushed_ns, _clock, flushes
     _flushed_ns = now()
@@ -345,7 +353,7 @@ def flush():
     )
 
 
-def _end():
+def _end() -> None:
     """Tells the last step, even if it could not be afforded."""
     global _unread
     if step != _told and _last is not None:
@@ -355,7 +363,7 @@ def _end():
     flush()
 
 
-def obey():
+def obey() -> None:
     """Carries out the commands that have arrived. What they cost was asked for and is not the
     hooks'.
     """
@@ -372,7 +380,7 @@ def obey():
         guard.spent_ns -= guard.used() - before
 
 
-def _carry_out(commands):
+def _carry_out(commands: list[dict[str, Any]]) -> None:
     for asked in commands:
         fn, path = _commands.get(asked.get("do")), ""
         try:
@@ -396,7 +404,7 @@ def _carry_out(commands):
         )
 
 
-def mark(name, begin, allocated=0, reserved=0):
+def mark(name: str, begin: bool, allocated: int = 0, reserved: int = 0) -> None:
     """Tells that a phase other than a plain step began or ended."""
     flush()
     link.send(
@@ -412,7 +420,7 @@ def mark(name, begin, allocated=0, reserved=0):
     )
 
 
-def _collect(asked):
+def _collect(asked: dict[str, Any]) -> str:
     import gc
 
     return "collected %d objects" % gc.collect()
@@ -427,12 +435,13 @@ class Leader:
     gone) the next to step takes over.
     """
 
-    def __init__(self):
-        self.leads = lambda: None  # a weak reference: an optimizer is not kept alive by us
+    def __init__(self) -> None:
+        # a weak reference: an optimizer is not kept alive by us
+        self.leads: Callable[[], object] = lambda: None
         self.silence = 0  # steps of others since it stepped
-        self._others = set()
+        self._others: set[int] = set()
 
-    def ends_step(self, optimizer):
+    def ends_step(self, optimizer: object) -> bool:
         if self.leads() is optimizer:
             self.silence = 0
             return True

@@ -21,7 +21,7 @@ SHARE = 0.5  # of the rise that one variable must hold
 _batches = 0
 _level = 0  # anonymous bytes at the last look, or at the first reading
 _looks = 0
-_before: dict = {}  # what the look before saw
+_before: holders.Found = {}  # what the look before saw
 _looked_at = 0  # batches at that look
 
 
