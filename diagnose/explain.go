@@ -238,6 +238,10 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	x.job.OwnCap = found.detail == "own_cap" && c.Framework == "pytorch"
 	x.Account, x.Figures = account(c), figuresBeside(c)
 	x.Verdict = verdict(c, found)
+	if !x.job.Facts[remedy.Batches] && found.cause == CauseBatch {
+		x.Verdict = strings.Replace(x.Verdict, "the activations of one batch are",
+			"what one pass computes is", 1)
+	}
 	x.Next = nextCommand(c, h, found)
 	if found.detail == "pinned" || found.detail == "wsl" {
 		x.Where = event.WhereHost // CUDA reports it as the card's
@@ -330,6 +334,8 @@ func wallName(c *trace.Crash) string {
 	switch {
 	case c.Capped:
 		return "cap that the program set for itself"
+	case c.Pooled:
+		return "what TensorFlow may take of the card"
 	}
 	switch c.Where {
 	case event.WhereCgroup:

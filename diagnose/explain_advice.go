@@ -81,6 +81,10 @@ func (x *Explanation) cures() []remedy.ID {
 	case x.Cause == CauseUnknown && (x.Where == event.WhereGPU || x.Where == event.WhereMPS):
 		list = slices.Concat(s.cures, situations["open"].cures)
 	}
+	if x.job.Framework == remedy.JAX && x.Where == event.WhereGPU && x.Cause == CauseUnknown &&
+		x.Capacity == nil && x.job.Maker != remedy.Google && len(list) > 0 {
+		list = slices.Insert(slices.Clone(list), 1, remedy.TFGrowth) // it takes a part of a card only
+	}
 	if x.job.Notebook && x.Where == event.WhereGPU && x.Cause != CauseNeighbour &&
 		x.Cause != CauseSetting && x.Cause != CauseBug && len(list) > 0 {
 		list = slices.Insert(slices.Clone(list), 1, remedy.NotebookState)

@@ -60,6 +60,8 @@ var claims = map[string]claim{
 		evaluates),
 	"eval_sample": rule("frames of an evaluation, and of one image or a first dimension of one", nil,
 		together(evaluates, worded(leadingShape)), together(evaluates, inStage(&wholeImage))),
+	"eval_host": rule("frames of an evaluation, and a large request in host memory", nil,
+		together(evaluates, figure(requested))),
 	"eval_window": rule("frames that put results of windows together", nil, inStage(&windowing)),
 	"objects":     rule("frames that exchange objects between ranks", nil, inStage(&exchanging)),
 	"engine_wakes": rule("frames of an engine that wakes up", nil,

@@ -23,7 +23,7 @@ var works = map[string]remedy.Work{
 	"eval_tensor": remedy.Evaluating, "predict_loop": remedy.Evaluating,
 	"eval_results": remedy.Evaluating, "eval_phase": remedy.Evaluating,
 	"prefilled": remedy.Tables, "eval_sample": remedy.Evaluating,
-	"eval_window": remedy.Evaluating, "engine_wakes": remedy.Serving,
+	"eval_window": remedy.Evaluating, "eval_host": remedy.Evaluating, "engine_wakes": remedy.Serving,
 
 	"engine_weights": remedy.Serving, "engine_compute": remedy.Serving,
 	"serving_request": remedy.Serving, "request_batch": remedy.Serving, "pickled": remedy.Saving,
@@ -106,8 +106,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		slices.Contains([]string{"logits", "generation", "kv_cache"}, j.detail)
 	work := job.Work
 	facts := map[remedy.Fact]bool{
-		remedy.Batches: h.Batch > 1 || work == remedy.Training || work == remedy.Evaluating ||
-			j.cause == CauseBatch || slices.Contains(h.Says, "batch"),
+		remedy.Batches:  inBatches(c, h),
 		remedy.Text:     text,
 		remedy.Pictures: job.Images || seen(c, h, trace.SignPictures) || ofPictures(c),
 		remedy.Ranks: max(c.Ranks, h.Ranks) > 1 || c.Rank > 0 ||
@@ -177,11 +176,32 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Windowed:      inWindows(c) != "",
 		remedy.ObjectsShared: j.detail == "objects",
 		remedy.Caching:       has(c, trace.SignCaching),
+		remedy.OptaxSeen:     seen(c, h, trace.SignOptax),
+		remedy.FlaxSeen:      seen(c, h, trace.SignFlax),
+		remedy.VisionSeen:    seen(c, h, trace.SignVision),
 		remedy.OthersHold: j.cause == CauseNeighbour || len(c.Neighbours) > 0 ||
 			unlisted(c) >= unlistedFloor || slices.Contains(h.Says, string(CauseNeighbour)) ||
 			slices.Contains(mayBeOthers, j.detail) && !filledBefore(c),
 	}
 	return facts
+}
+
+// batchTrainers are libraries whose loops take batches of a data set.
+var batchTrainers = []string{"transformers", "lightning", "accelerate", "deepspeed", "torchtune",
+	"axolotl", "keras", "kohya", "mlx"}
+
+// inBatches reports whether something shows that the program works in batches. A loss and its
+// backward pass alone do not: one view, one long sequence or one graph has them too.
+func inBatches(c *trace.Crash, h *trace.Hints) bool {
+	if h.Batch > 1 || slices.Contains(h.Says, "batch") || seen(c, h, trace.SignBatches) ||
+		slices.Contains(batchTrainers, h.Trainer) || has(c, trace.SignLoader) ||
+		seen(c, h, trace.SignWorkers) || has(c, trace.SignEpochs) {
+		return true
+	}
+	m := leadingShape.FindStringSubmatch(c.Text)
+	return c.Framework == "tensorflow" && m != nil && m[1] != "1" && m[2] != "" &&
+		!ofBoxes.MatchString(c.Node+" "+c.Text) && !weightNode.MatchString(c.Node) &&
+		!optimizerNode.MatchString(c.Node)
 }
 
 // mayBeOthers are situations in which nothing shows who filled the card, so that it may be others.

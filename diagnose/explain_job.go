@@ -46,6 +46,7 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	job.Bare, job.Container = seen(c, h, trace.SignBare), has(c, trace.SignContainer)
 	job.Dask = c.Kind == "dask"
 	job.Docker, job.Yarn = has(c, trace.SignDocker), c.Kind == "yarn"
+	job.Slurm = job.Slurm || onHost(c) && has(c, trace.SignSlurm)
 	if c.Where == event.WhereShm && has(c, trace.SignKube) {
 		job.Kube = true
 	}
@@ -53,7 +54,7 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 		job.Trainer = remedy.RayTune
 	}
 	if (job.Framework == remedy.Python || job.Framework == "") &&
-		(has(c, trace.SignWorkers) || has(c, trace.SignMerging)) {
+		(has(c, trace.SignWorkers) || has(c, trace.SignMerging) || has(c, trace.SignWorkerKill)) {
 		job.Framework = remedy.PyTorch // whose arguments and adapters these are
 	}
 	if (job.Framework == remedy.Python || job.Framework == "") &&

@@ -194,10 +194,20 @@ func bySteps(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseUnknown, "full", 0,
 			"only %s were refused after steps that passed: the card was full already, by what is kept from "+
 				"them, by the pool that JAX takes, or by another process", *c.Requested), true
+	case c.Steps >= lateSteps && large(c) && !inBatches(c, h):
+		return because(CauseBatch, "longest_batch", 0.55,
+			"it ran for %s steps before %s were asked for at once: one step needed more than those before",
+			thousands(c.Steps), *c.Requested).
+			saying("what filled it is not shown; it may be that one step needs more than all before it, as with " +
+				"longer or larger samples"), true
 	case c.Steps >= lateSteps && large(c):
 		return because(CauseBatch, "longest_batch", 0.55,
 			"it ran for %s steps before %s were asked for at once: a batch with longer samples than before",
 			thousands(c.Steps), *c.Requested), true
+	case c.Steps >= lateSteps && !inBatches(c, h):
+		return because(CauseUnknown, "late", 0,
+			"it ran for %s steps: what one step usually needs fits; something that the program holds has grown (also "+
+				"points or nodes that it adds), or one step needed more than those before", thousands(c.Steps)), true
 	case c.Steps >= lateSteps:
 		return because(CauseUnknown, "late", 0,
 			"it ran for %s steps: the model and the usual batch fit; either a batch was longer than all "+
@@ -265,6 +275,11 @@ var oversizedBuffer = regexp.MustCompile(`(?i)invalid buffer size`)
 
 // oversized explains one request that is larger than the card.
 func oversized(c *trace.Crash, h *trace.Hints) judged {
+	if c.Pooled {
+		return because(CauseBatch, "oversized", 0.6,
+			"%s alone are more than the %s that TensorFlow may take of the card: %s", *c.Requested, *c.Capacity,
+			oversizedBy(c, h)).saying("one tensor alone is larger than TensorFlow's share of the card")
+	}
 	return because(CauseBatch, "oversized", 0.6, "%s alone are more than the card's %s: %s",
 		*c.Requested, *c.Capacity, oversizedBy(c, h))
 }

@@ -150,6 +150,10 @@ func withStage(j judged, c *trace.Crash, h *trace.Hints) judged {
 	if j.cause != CauseNeighbour && !short || j.detail != "" || len(c.Frames) == 0 {
 		return j
 	}
+	if at, ok := byImages(c, h); ok {
+		j.beside = at.detail
+		return j.also("%s", at.evidence[0])
+	}
 	at, ok := byStage(c, h)
 	if !ok {
 		if at, ok = byTraceback(c, h); !ok {

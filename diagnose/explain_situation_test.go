@@ -28,6 +28,7 @@ type wanted struct {
 	Absent  []remedy.ID `json:"absent"`
 	Says    []string    `json:"says"`
 	NotSaid []string    `json:"not_said"`
+	Nowhere []string    `json:"nowhere"`
 	Next    bool        `json:"next"`
 	Bytes   []int64     `json:"bytes"` // sizes that the answer must hold
 }
@@ -113,6 +114,13 @@ func (w wanted) check(t *testing.T, x *diagnose.Explanation) {
 	for _, id := range w.Absent {
 		if slices.Contains(ids, id) {
 			t.Errorf("remedies %v offer %s", ids, id)
+		}
+	}
+	for _, part := range w.Nowhere {
+		for _, said := range statements(x) {
+			if strings.Contains(said, part) {
+				t.Errorf("%q is said: %s", part, said)
+			}
 		}
 	}
 	for _, part := range w.NotSaid {

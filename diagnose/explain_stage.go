@@ -391,6 +391,9 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"in evaluation (%s in %s) one tensor alone is asked for that is larger than the card, %.1f times",
 			c.Frames[at].Name, c.Frames[at].File, times)
 		j.beside = "eval_batch"
+		if c.Pooled {
+			j = j.saying("one tensor alone is larger than TensorFlow's share of the card")
+		}
 		return j, true
 	}
 	if j, ok := beforeFirstBatch(c, at); ok {
@@ -423,6 +426,11 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	if m := predicting.FindStringSubmatch(c.Text); m != nil && has(c, trace.SignPredicts) {
 		return calledInLoop(first(m[1:]...)), true
+	}
+	if onHost(c) && c.Requested != nil && *c.Requested >= largeOnHost {
+		return because(CauseBatch, "eval_host", 0.65,
+			"during evaluation or prediction (%s in %s), where one tensor of %s is asked for in host memory",
+			c.Frames[at].Name, c.Frames[at].File, *c.Requested), true
 	}
 	if m := leadingShape.FindStringSubmatch(c.Text); m != nil && m[1] == "1" &&
 		strings.Count(m[2], ",") >= 2 {
@@ -466,6 +474,9 @@ var drawnCode = regexp.MustCompile(`(?i)\bvae\b|latents?\b|\bheight=|num_frames|
 // movingModel are frames that put a model on a card.
 var movingModel = stage{names: []string{"_apply", "convert", "_move_model_to_device",
 	"dispatch_model"}}
+
+// largeOnHost is a tensor in host memory that is more than one batch of results.
+const largeOnHost = 4 * event.GiB
 
 // boxesLeft are functions that sort out what a detector found.
 var boxesLeft = regexp.MustCompile(`(?i)nms|non_max|suppress|box_iou|post_?process|paste_mask|masks?_in_image|process_mask`)

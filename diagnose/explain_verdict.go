@@ -164,6 +164,9 @@ func figures(c *trace.Crash) string {
 		parts = append(parts, fmt.Sprintf("%s of %s were free", *c.Free, *c.Capacity))
 	case c.Free != nil && c.Allocated == nil:
 		parts = append(parts, c.Free.String()+" were free")
+	case c.Pooled && c.Allocated != nil && c.Capacity != nil:
+		parts = append(parts, fmt.Sprintf("%s of the %s that TensorFlow may take were in use", *c.Allocated,
+			*c.Capacity))
 	case c.Allocated != nil && c.Capacity != nil:
 		parts = append(parts, fmt.Sprintf("%s of %s were in use", *c.Allocated, *c.Capacity))
 	case c.Capacity != nil:

@@ -24,7 +24,13 @@ func batching() []*Remedy {
 				event.CategoryLoss: 0.5, event.CategoryInput: 0.5})
 		},
 		slowdown: smallerBatchSlowdown,
-		how:      howMicroBatch,
+		needs: func(job Job) string {
+			if job.Images && !job.batched() {
+				return "nothing shows that more than one image is made at once"
+			}
+			return ""
+		},
+		how: howMicroBatch,
 	}, {
 		ID:    LessAtOnce,
 		Title: "give it less at once: smaller inputs, or fewer of them",
@@ -44,6 +50,9 @@ func batching() []*Remedy {
 		},
 	}}
 }
+
+// lessWords is what stands for a smaller batch where nothing shows that there are batches.
+const lessWords = "smaller or fewer inputs in one go; where it works in batches, a smaller batch size"
 
 func halveBatch(s Setup) (Setup, bool) {
 	if s.Batch < 2 {
@@ -93,6 +102,12 @@ func howMicroBatch(job Job, after Setup) How {
 		batch, accumulate = fmt.Sprint(job.Setup.Batch/equal), fmt.Sprint(equal)
 		pieces = fmt.Sprint(job.Pieces)
 	}
+	if !job.batched() && job.Work != Serving {
+		if job.accumulates() {
+			return How{Args: lessWords + ", with gradients that are added up over several"}
+		}
+		return How{Args: lessWords}
+	}
 	if job.Inference {
 		if job.Trainer == VLLM {
 			return How{Args: "--max-num-seqs 64 --max-num-batched-tokens 2048"}
@@ -108,6 +123,9 @@ func howMicroBatch(job Job, after Setup) How {
 	}
 	if !job.accumulates() {
 		return How{Args: "batch_size=" + batch + "   # of what runs at once"}
+	}
+	if job.Maker == Google && job.Trainer == Plain && job.Framework == PyTorch {
+		return How{Args: inWords[MicroBatch]} // a loop over pieces is compiled into one program there
 	}
 	how := How{Args: microBatchArgs(job.Trainer, batch, accumulate)}
 	switch job.Framework {

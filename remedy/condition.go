@@ -85,6 +85,9 @@ const (
 	Caching       Fact = "decoded samples are cached in host memory"
 	OthersHold    Fact = "another process may hold part of the card"
 	ObjectsShared Fact = "ranks exchange Python objects"
+	OptaxSeen     Fact = "Optax is used"
+	FlaxSeen      Fact = "Flax is used"
+	VisionSeen    Fact = "torchvision is used"
 )
 
 // condition is what must hold before a remedy is printed in an explanation. What is not named here

@@ -92,6 +92,13 @@ func data() []*Remedy {
 		Equivalence: Exact,
 		Walls: []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU,
 			event.WhereMPS},
+		needs: func(job Job) string {
+			if job.Facts != nil && job.onHost() && job.Facts[Loader] && !job.Facts[Reads] &&
+				!job.Facts[Caching] && job.Pool != "datasets" {
+				return "nothing shows what the loader reads"
+			}
+			return ""
+		},
 		how: howStream,
 	}, {
 		ID:    TreeData,
@@ -182,6 +189,10 @@ func howStream(job Job, _ Setup) How {
 			return How{Code: lines("with tf.device('/CPU:0'):        # the whole array stays in host memory, "+
 				"batches go to the card",
 				"    dataset = tf.data.Dataset.from_generator(batches, output_signature=spec).prefetch(2)")}
+		}
+		if !job.batched() || !job.written("torch.cuda") {
+			return How{Args: "put a part on the device, work on it, let go of it; or a smaller array: fewer rows " +
+				"or points, a smaller type"}
 		}
 		return How{Code: "x = x.to('" + job.device() + "', non_blocking=True)   # per batch, inside the loop, " +
 			"not the whole data set before it"}

@@ -32,6 +32,9 @@ var dialects = []dialect{
 	{is: regexp.MustCompile(`\bAutoModel|from_pretrained\(|\btokenizer\(|TrainingArguments\(|` +
 		`\bmodel\.generate\(|\bpreprocess_logits`), needs: []Fact{Pretrained}},
 	{is: regexp.MustCompile(`\btune\.`), needs: []Fact{Tune}, never: []Fact{Rollouts}},
+	{is: regexp.MustCompile(`\boptax\.`), needs: []Fact{OptaxSeen}},
+	{is: regexp.MustCompile(`\bmodel\.apply\(`), needs: []Fact{FlaxSeen}},
+	{is: regexp.MustCompile(`\btransforms\.Resize`), needs: []Fact{VisionSeen}, never: []Fact{Windowed}},
 }
 
 // written reports whether the job's own libraries understand a text.
@@ -67,6 +70,8 @@ var inWords = map[ID]string{
 		"generates",
 	HalfWeights: "weights in bfloat16, or spread over several devices, where they are loaded",
 	FewerTrials: "fewer workers in the configuration",
+	MixedPrecision: "bfloat16 for what is computed: the type of the layers, or of parameters and " +
+		"inputs before they are used",
 }
 
 // graphWords is what replaces code of TensorFlow 2 in programs that run graphs in sessions.

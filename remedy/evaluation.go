@@ -100,6 +100,10 @@ func evaluations() []*Remedy {
 	}}
 }
 
+// keepWords is what to keep of a batch, in nobody's code.
+const keepWords = "of each batch keep a score, a count or class ids in host memory, or write its results to a " +
+	"file; no list of all outputs"
+
 func howEvalOutputs(job Job, _ Setup) How {
 	if job.Framework == JAX {
 		return How{Code: "results.append(np.asarray(jnp.argmax(logits, -1)))   # of each batch, in host memory"}
@@ -108,8 +112,9 @@ func howEvalOutputs(job Job, _ Setup) How {
 		return How{Code: lines("for batch in dataset:                # predictions of one batch at a time",
 			"    metric.update_state(labels, model.predict_on_batch(batch))")}
 	}
-	if (job.onHost() || job.Framework == Python) && job.Trainer == Plain && job.Facts != nil {
-		return How{Code: "metric.update(prediction, target)   # batch by batch; no list of all results"}
+	if (job.onHost() || job.Framework == Python || !job.Facts[Loader]) && job.Trainer == Plain &&
+		job.Facts != nil {
+		return How{Args: keepWords}
 	}
 	switch job.Trainer {
 	case Transformers, Axolotl:
@@ -143,8 +148,8 @@ func howEvalBatch(job Job, _ Setup) How {
 		return How{Args: "a smaller batch_size where the batches of evaluation are made"}
 	}
 	if job.Framework == TensorFlow {
-		return How{Code: "model.evaluate(x, y, batch_size=8)   # evaluate and predict take a batch size " +
-			"of their own"}
+		return How{Code: "model.evaluate(x, y, batch_size=8)   # or model.predict(x, batch_size=8): each takes " +
+			"a batch size of its own"}
 	}
 	if job.Facts != nil && !job.Facts[Loader] {
 		return How{Args: "a smaller batch_size where the batches of evaluation are made"}
@@ -179,6 +184,10 @@ func howLongest(job Job, _ Setup) How {
 	if job.Framework == TensorFlow {
 		return How{Code: "dataset = dataset.bucket_by_sequence_length(len_of, bucket_boundaries=[64, " +
 			"128, 256, 512], bucket_batch_sizes=[64, 32, 16, 8, 4])"}
+	}
+	if job.Facts != nil && !(job.Facts[Text] && job.Facts[Loader]) {
+		return How{Args: "the longest or largest samples first, as a rehearsal; then a bound on their size, or " +
+			"batches of samples that are alike"}
 	}
 	return How{Code: lines("order = sorted(range(len(dataset)), key=lambda i: -length(dataset[i]))   "+
 		"# a rehearsal: longest first",

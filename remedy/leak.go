@@ -29,16 +29,15 @@ func memoryLeaks() []*Remedy {
 			"gone, with or without a graph",
 		Equivalence: Exact,
 		Walls:       anywhere,
-		code: map[Framework]string{
-			PyTorch: lines("history.append(out.mean().item())            # a number for each step",
-				"history = collections.deque(maxlen=100)      # or only the last steps",
-				"torch.save(out, f'out-{step}.pt')            # or a file for each",
-				"errors.append(str(error))                    # an exception keeps variables, with their graphs"),
-			TensorFlow: lines("history.append(float(tf.reduce_mean(out)))   # a number for each step",
-				"history = collections.deque(maxlen=100)      # or only the last steps"),
-			JAX: lines("history.append(float(out.mean()))            # a number for each step",
-				"history = collections.deque(maxlen=100)      # or only the last steps"),
-			Python: "history = collections.deque(maxlen=100)      # only the last steps",
+		how: func(job Job, _ Setup) How {
+			if job.Facts != nil { // a log does not show what it is that is kept
+				return How{Args: inWords[KeepLess]}
+			}
+			framework := job.Framework
+			if keepCode[framework] == "" {
+				framework = PyTorch
+			}
+			return How{Code: keepCode[framework]}
 		},
 	}, {
 		ID:          NoGrad,
@@ -62,4 +61,17 @@ func memoryLeaks() []*Remedy {
 		code: map[Framework]string{PyTorch: lines(
 			"handle = layer.register_forward_hook(keep)", "...", "handle.remove(); kept.clear()")},
 	}}
+}
+
+// keepCode is how a loop keeps less, in each framework's words.
+var keepCode = map[Framework]string{
+	PyTorch: lines("history.append(out.mean().item())            # a number for each step",
+		"history = collections.deque(maxlen=100)      # or only the last steps",
+		"torch.save(out, f'out-{step}.pt')            # or a file for each",
+		"errors.append(str(error))                    # an exception keeps variables, with their graphs"),
+	TensorFlow: lines("history.append(float(tf.reduce_mean(out)))   # a number for each step",
+		"history = collections.deque(maxlen=100)      # or only the last steps"),
+	JAX: lines("history.append(float(out.mean()))            # a number for each step",
+		"history = collections.deque(maxlen=100)      # or only the last steps"),
+	Python: "history = collections.deque(maxlen=100)      # only the last steps",
 }

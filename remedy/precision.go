@@ -31,6 +31,9 @@ func howMixed(job Job, _ Setup) How {
 	if job.Trainer == Transformers && job.Where == event.WhereMPS {
 		how.Args = "--bf16 True   # on macOS 14 or later"
 	}
+	if job.Facts != nil && how.Args != "" {
+		return how // a trainer owns the loop
+	}
 	switch job.Framework {
 	case TensorFlow:
 		how.Code = "tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')   # before the model is built"
@@ -47,7 +50,7 @@ func howMixed(job Job, _ Setup) How {
 var mixedArgs = map[Trainer]string{
 	Transformers: "--bf16 True   # --fp16 True on cards before Ampere",
 	Accelerate:   "accelerate launch --mixed_precision bf16",
-	Lightning:    "--trainer.precision=bf16-mixed",
+	Lightning:    "Trainer(precision='bf16-mixed')   # with a command line: --trainer.precision=bf16-mixed",
 	DeepSpeed:    `"bf16": {"enabled": true}`,
 	Torchtune:    "dtype=bf16        # casts the weights too",
 	Axolotl:      "bf16: true",
@@ -58,7 +61,7 @@ var mixedArgs = map[Trainer]string{
 func checkpoints() []*Remedy {
 	return []*Remedy{{
 		ID:    Checkpointing,
-		Title: "use activation checkpointing",
+		Title: "use activation checkpointing (gradient checkpointing)",
 		Why: "only the inputs of each block are kept; its activations are computed again in the " +
 			"backward pass",
 		Equivalence: Exact,
@@ -69,22 +72,7 @@ func checkpoints() []*Remedy {
 		rewrite:     func(s Setup) (Setup, bool) { s.Checkpointing = true; return s, true },
 		// one more forward pass: 8 instead of 6 operations per parameter and token
 		slowdown: constant(1.33),
-		args: map[Trainer]string{
-			Transformers: "--gradient_checkpointing True --gradient_checkpointing_kwargs " +
-				"'{\"use_reentrant\": false}'",
-			Accelerate: "model.gradient_checkpointing_enable()   # before accelerator.prepare",
-			Lightning:  "model.gradient_checkpointing_enable()   # in configure_model",
-			DeepSpeed:  "model.gradient_checkpointing_enable()   # before deepspeed.initialize",
-			Torchtune:  "enable_activation_checkpointing=True",
-			Axolotl:    "gradient_checkpointing: true",
-		},
-		code: map[Framework]string{
-			PyTorch: lines("from torch.utils.checkpoint import checkpoint",
-				"for block in self.blocks:",
-				"    x = checkpoint(block, x, use_reentrant=False)"),
-			TensorFlow: "block = tf.recompute_grad(block)",
-			JAX:        "block = jax.checkpoint(block)",
-		},
+		how:      howCheckpointing,
 	}, {
 		ID:    ActivationBudget,
 		Title: "give torch.compile an activation memory budget",
@@ -127,4 +115,36 @@ func checkpoints() []*Remedy {
 				"    loss = loss_fn(model(x), y)", "loss.backward()"),
 		},
 	}}
+}
+
+func howCheckpointing(job Job, _ Setup) How {
+	how := How{Args: checkpointArgs[job.Trainer]}
+	switch {
+	case job.Facts != nil && how.Args != "": // a trainer owns the loop
+	case job.Facts[Pretrained] && job.Framework == PyTorch:
+		how.Code = "model.gradient_checkpointing_enable()   # of a model that the library loaded"
+	case checkpointCode[job.Framework] != "":
+		how.Code = checkpointCode[job.Framework]
+	default:
+		how.Code = checkpointCode[PyTorch]
+	}
+	return how
+}
+
+var checkpointArgs = map[Trainer]string{
+	Transformers: "--gradient_checkpointing True --gradient_checkpointing_kwargs " +
+		"'{\"use_reentrant\": false}'",
+	Accelerate: "model.gradient_checkpointing_enable()   # before accelerator.prepare",
+	Lightning:  "model.gradient_checkpointing_enable()   # in configure_model",
+	DeepSpeed:  "model.gradient_checkpointing_enable()   # before deepspeed.initialize",
+	Torchtune:  "enable_activation_checkpointing=True",
+	Axolotl:    "gradient_checkpointing: true",
+}
+
+var checkpointCode = map[Framework]string{
+	PyTorch: lines("from torch.utils.checkpoint import checkpoint",
+		"for block in self.blocks:",
+		"    x = checkpoint(block, x, use_reentrant=False)"),
+	TensorFlow: "block = tf.recompute_grad(block)",
+	JAX:        "block = jax.checkpoint(block)",
 }

@@ -379,7 +379,7 @@ func (r *Remedy) howTo(job Job) How {
 		(job.Facts == nil || job.Facts[TorchSeen] || job.Framework == TensorFlow &&
 			!job.Facts[Graphs]) &&
 		(job.Maker == NVIDIA || job.Maker == AMD) && (job.accumulates() ||
-		slices.Contains(r.Levels, LevelEnv)) {
+		slices.Contains(r.Levels, LevelEnv)) && (r.ID != MicroBatch || job.batched()) {
 		flags := []string{"--fit", "--remedy", string(r.ID)}
 		if r.Consent != "" {
 			flags = append(flags, "--allow", r.Consent)
@@ -400,6 +400,9 @@ func (r *Remedy) fromTables(job Job) How {
 	how := How{Env: r.env[framework], Args: r.args[job.Trainer], Code: r.code[framework]}
 	if job.Trainer == VLLM && how.Args != "" {
 		how.Code = "" // an engine has flags; its user writes no code of the model
+	}
+	if job.Facts != nil && r.Training && how.Args != "" {
+		how.Code = "" // a trainer owns the loop, so the lines of a loop of the user's own have no place
 	}
 	return how
 }

@@ -18,6 +18,11 @@ func (job Job) accumulates() bool {
 	return job.trains() && (job.Facts == nil || job.Facts[Networks])
 }
 
+// batched reports whether words about a batch have a place: one is shown, or the job was watched.
+func (job Job) batched() bool {
+	return job.Facts == nil || job.Facts[Batches] || job.Batch > 1
+}
+
 // Maker is who made the card: its tools and its variables have other names.
 type Maker string
 
@@ -87,8 +92,14 @@ func (r *Remedy) TitleFor(job Job) string {
 		return "on Windows: enlarge the page file"
 	case r.ID == TreeData && job.Facts[FramesOnly]:
 		return "keep less of the table on the card"
+	case r.ID == MicroBatch && job.Work == Serving:
+		return "take fewer or smaller requests at once"
+	case r.ID == MicroBatch && !job.batched():
+		return "give it less at once: smaller inputs, or fewer of them"
 	case r.ID == MicroBatch && job.Inference:
 		return "take fewer samples or requests at once"
+	case r.ID == MicroBatch && r.HowTo(job).Args == inWords[MicroBatch]:
+		return "take a smaller batch"
 	case r.ID == MicroBatch && !job.accumulates():
 		return "take fewer samples at once"
 	case r.ID == MicroBatch && job.Pieces <= 1 && job.accumulates() && job.Trainer != Plain &&
@@ -102,6 +113,10 @@ func (r *Remedy) TitleFor(job Job) string {
 		}
 		return fmt.Sprintf("split the batch into %d micro-batches and accumulate their gradients",
 			pieces)
+	case r.ID == LongestBatch && job.Facts != nil && !job.Facts[Text]:
+		return "run the largest samples first, and bound their size"
+	case r.ID == KeepLess && job.Facts != nil:
+		return "keep less from step to step"
 	case r.ID == ObjectStore && job.Asked > job.Limit && job.Limit > 0:
 		return "put it into Ray's object store in pieces"
 	case r.ID == ServingShare && job.Program == "triton":
@@ -150,6 +165,8 @@ func (job Job) shards() bool {
 // WhyFor is what the remedy does to memory, in words that fit the job.
 func (r *Remedy) WhyFor(job Job) string {
 	switch {
+	case r.ID == MicroBatch && !job.batched():
+		return "what is computed on the way grows with what the program is given at once"
 	case r.ID == MicroBatch && !job.accumulates():
 		return "what is computed for one batch, and the batch itself, shrink with the number of samples"
 	case r.ID == MixedPrecision && !job.trains():
@@ -180,6 +197,10 @@ func (r *Remedy) WhyFor(job Job) string {
 			"their results are kept"
 	case r.ID == SaveSharded && !job.shards():
 		return "copies that are made on the card for the file need room there"
+	case r.ID == LongestBatch && job.Facts != nil && !job.Facts[Text]:
+		return "one sample that is larger than the others sets the peak of the whole run"
+	case r.ID == KeepLess && job.Facts != nil:
+		return "what is added at every step stays: lists, caches, histories, or points and nodes that the program makes"
 	case r.ID == RaiseLimit && job.Where == event.WhereMPS && job.Framework != PyTorch &&
 		job.Facts != nil:
 		return "the GPU may lock only a part of the machine's memory"

@@ -42,6 +42,7 @@ type Crash struct {
 	Over       *event.Bytes // said to be allocated, and more than the card has
 	Elsewhere  *event.Bytes // Apple's GPU: held by the process outside of PyTorch's pool
 	Capped     bool         // Capacity is a cap that the program set for itself
+	Pooled     bool         // Capacity is what TensorFlow's pool may take of the card
 	Total      *event.Bytes // the card itself, where Capacity is such a cap
 	Fits       int          // what the message says would fit: tokens of context
 	Neighbours []Holder     // other processes on the card

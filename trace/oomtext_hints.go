@@ -453,6 +453,7 @@ func (h *hintCollector) finish(log *Log) {
 		switch c.Kind {
 		case "tf_tensor", "tf_allocator", "tf_class":
 			if c.Where == event.WhereGPU {
+				c.Pooled = c.Capacity == nil && h.pool.limit != nil
 				c.Capacity, c.Allocated = firstSize(c.Capacity, h.pool.limit),
 					firstSize(c.Allocated, h.pool.inUse)
 			}

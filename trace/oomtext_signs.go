@@ -95,6 +95,11 @@ const (
 	SignPinned     = "pinned"      // host memory is locked for copies
 	SignCaching    = "caching"     // decoded samples are cached in host memory
 	SignEvalOne    = "eval_one"    // the batch of evaluation is one, or was made smaller in vain
+	SignBatches    = "batches"     // batches or epochs of a data set, by a word or a name
+	SignSlurm      = "slurm"       // a job of Slurm
+	SignOptax      = "optax"       // optimizers of Optax
+	SignFlax       = "flax"        // models of Flax
+	SignVision     = "vision"      // transforms of torchvision
 )
 
 // sign is a circumstance and the expression that shows it. Where the expression has a group, the
@@ -267,6 +272,13 @@ var signsNear = []sign{
 		`\bbatch[ _-]?size[ _-](?:eval|val|valid|test)["']?(?:\s*[=:]\s*["']?| (?:is|of|to) )1\b|` +
 		`\b(?:smaller|reduc\w+|decreas\w+|lower\w*)\b[^.\n]{0,30}\b(?:eval\w*|val(?:id\w*)?|test)[ _-]?batch` +
 		`[^.\n]{0,80}\b(?:still|same|in vain|no effect|persist\w*|(?:not|n't|never) (?:help|work|solve|fix|chang)\w*)`)},
+	{SignBatches, later(`(?i)(?:^|[^.\w])(?:mini|micro)?[-_]?batch(?:es)?\b|batch[_ -]?sizes?\b|\bbatch_(?:idx|index|id|i|x|y|` +
+		`data|inputs?|nb)\b|\bepochs?\b|_epochs?\b|data_?loader|train(?:ing)?_(?:step|batch)\b|(?:samples|ims|imgs)_per_` +
+		`(?:gpu|batch)|max[-_]duration|gradient[ _-]accum`)},
+	{SignSlurm, later(`(?i)slurm|\bsrun: |\bsbatch\b`)},
+	{SignOptax, later(`\boptax\b`)},
+	{SignFlax, later(`(?i)\bflax\b|\blinen\b`)},
+	{SignVision, later(`\btorchvision\b`)},
 	{SignIndex, wrongIndex},
 	{SignRoom, saidRoom},
 	{SignSmallPool, later(`(?:Created (?:TensorFlow )?device[^\n]{0,120} with |freeMemory: ?)` +
