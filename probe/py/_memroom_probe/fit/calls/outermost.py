@@ -13,6 +13,7 @@ import weakref
 import torch
 
 from ... import compiled
+from . import aside
 
 _original = None
 _handlers: list = []
@@ -87,6 +88,7 @@ def _begin():
     global _original
     if _original is None:
         compiled.install(torch)
+        aside.install()
         _original = torch.nn.Module.__call__
         torch.nn.Module.__call__ = _wrap(_original)
 
@@ -108,6 +110,7 @@ def forget_all():
     while _elsewhere:
         _elsewhere.pop()()
     _inner = {}
+    aside.forget()
     if _original is not None:
         torch.nn.Module.__call__ = _original
         _original = None

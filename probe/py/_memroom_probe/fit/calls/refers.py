@@ -9,7 +9,8 @@ import types
 from typing import Any, Iterator, List, Tuple
 
 MOST_FILES = 200  # of the script and beside it that are looked through
-_said: dict = {}  # (script, pattern) -> whether it says so
+# (script, pattern) -> whether it says so, and how many modules were imported when that was asked
+_said: dict = {}
 
 
 def functions(kind: type) -> List[types.FunctionType]:
@@ -51,9 +52,11 @@ def script_says(pattern: str) -> bool:
     if not path:
         return False
     key = os.path.abspath(path), pattern
-    if key not in _said:
-        _said[key] = any(re.search(pattern, text) for text in _texts(key[0]))
-    return _said[key]
+    says, imported = _said.get(key, (False, 0))
+    if not says and imported != len(sys.modules):  # a file that says so may have come since
+        says = any(re.search(pattern, text) for text in _texts(key[0]))
+        _said[key] = says, len(sys.modules)
+    return says
 
 
 def _texts(script: str) -> Iterator[str]:

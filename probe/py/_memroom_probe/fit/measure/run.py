@@ -11,7 +11,7 @@ from typing import Callable, Dict, List, Optional, Tuple
 import torch
 
 from ..batch.inputs import is_tensor
-from ..calls import generators, keepsakes, outermost, packing, tree, weights
+from ..calls import aside, generators, keepsakes, outermost, packing, tree, weights
 from ..calls.again import bears_no_grad, without_own_drops
 from ..remedies import sparse_gradients
 from .parts import Record
@@ -162,6 +162,8 @@ class _Tally:
         self.seen = tree.storages((list(module.parameters()), given))
 
     def pack(self, tensor):
+        if not aside.has_memory(tensor):
+            return [tensor.detach(), tuple(self.calls)]
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self.seen:
             self.seen.add(storage.data_ptr())
@@ -264,6 +266,10 @@ class Before:
     def can_be_put_back(self):
         """Whether the call has left alone what is too large to be copied, as a queue of keys."""
         return all(buffer._version == version for buffer, version in self.state.large)
+
+    def learning(self):
+        """Around the call: which parameters it changes, where no trial has shown that."""
+        return self.state.parameters.learn()
 
     def put_back(self):
         self._attributes.put_back()

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Optional
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ..calls import outermost, refers
+from ..calls import aside, outermost, refers
 from ..memory import room
 from .activation_offload import Away
 
@@ -104,7 +104,7 @@ class _Kept(Away):
         ] = {}  # name of a storage -> a weak reference, so that the name stays its own
 
     def pack(self, tensor: torch.Tensor) -> Any:
-        if tensor.layout == torch.strided:
+        if aside.has_memory(tensor):
             storage = StorageWeakRef(tensor.untyped_storage())
             if storage.cdata in self.held:
                 return tensor.detach()
