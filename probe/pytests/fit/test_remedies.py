@@ -44,7 +44,10 @@ class SavedActivations(unittest.TestCase):
         self.assertIs(away.pack(large.view(10, 100)).sent, sent)
         large.add_(1)
         self.assertIsNot(away.pack(large).sent, sent)
-        self.assertEqual(away.pack(more).data_ptr(), more.data_ptr())  # over the quota
+        last, beyond = away.pack(more).sent, torch.zeros(1001)
+        self.assertNotEqual(last.there.data_ptr(), more.data_ptr())  # it reaches the quota
+        self.assertEqual(away.pack(beyond).data_ptr(), beyond.data_ptr())
+        self.assertIs(away.pack(more).sent, last)
 
     def test_results_that_are_still_there(self):
         """Log-probabilities that the loop holds do not come back as a second copy. What was changed

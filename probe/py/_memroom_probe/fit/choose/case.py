@@ -32,12 +32,30 @@ class Case:
     cut: bool = False  # a training call has been run in pieces, be it in the first step only
     proven: int = 0  # calls that got through their forward pass with this choice
     proven_size: Size = ()  # of the largest calls that got through
+    ran: List[Choice] = dataclasses.field(default_factory=list)  # whole steps were done with these
     settled: bool = False  # a whole step has been seen with it
     sent: int = 0  # bytes of the last call that waited in host memory
+    growing: Optional["Growing"] = None  # how what stays of an unmeasured call depends on the batch
     unmeasured: str = ""  # why nothing is known beforehand
     amplifies: str = ""  # why small differences grow in this training, where they do
     half: bool = False  # it computes in half precision
     rounding: str = ""  # how small they are at first, in words, where that is known
+
+
+@dataclasses.dataclass
+class Growing:
+    """What may stay on the card of a call whose batches cannot be measured beforehand."""
+
+    saved: float  # bytes that the call saved which was watched
+    room: float  # bytes that may stay of one like it
+    beside: float  # bytes that were needed then beside what stays: they grow with the batch
+    growth: float = 1.0  # times that call which the longest one was seen to be, or must be
+
+    def keep(self) -> float:
+        return max(0.0, self.room - (self.growth - 1) * self.beside)
+
+    def saw(self, saved: float) -> None:
+        self.growth = max(self.growth, saved / self.saved if self.saved else 1.0)
 
 
 def case_of(

@@ -56,6 +56,7 @@ class Choice:
     whole: bool = False  # the whole call is checkpointed
     offload: float = 0.0  # bytes that wait in host memory
     all_away: bool = False  # and whatever more there is
+    keep: Optional[float] = None  # bytes that stay at the most, however long a batch is
     kind: str = ""  # choices of one kind differ in how far they go only
     coarse: bool = False  # its results differ by more than the rounding of full precision
 

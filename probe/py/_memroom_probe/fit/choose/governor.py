@@ -8,6 +8,7 @@ at once, rather than creeping up on it over several attempts.
 """
 
 import collections.abc
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -37,7 +38,7 @@ from ..remedies import (
     without_modules,
 )
 from . import choices
-from .case import Case, Size, case_of
+from .case import Case, Growing, Size, case_of
 from .forecast import UNSEEN, Forecast
 from .pace import Pace
 from .search import (
@@ -221,7 +222,8 @@ class Governor:
         before, given = Before(module, COPIED), _versions(args, kwargs)
         while True:
             try:
-                return self._run(module, call, args, kwargs, case)
+                with _learning(module, before):
+                    return self._run(module, call, args, kwargs, case)
             except torch.cuda.OutOfMemoryError as why:
                 ran_out = why.with_traceback(None)  # its frames hold what is in the way
                 self.teller.forget_missed()
@@ -261,9 +263,15 @@ class Governor:
         return True
 
     def _smaller(self, case):
-        """What has run out is not taken again, nor what needs nearly as much."""
-        most = LESS * case.choice.needs
-        smaller = [c for c in case.candidates[1:] if c.needs <= most]
+        """What has run out is not taken again, nor what needs nearly as much, unless steps were
+        done with it before.
+        """
+        needs, most = case.choice.needs, LESS * case.choice.needs
+        smaller = [
+            c
+            for c in case.candidates[1:]
+            if c.needs <= most or c.needs < needs and any(c is ran for ran in case.ran)
+        ]
         if not smaller:
             return None
         case.candidates = [case.candidates[0], *smaller]
@@ -372,13 +380,17 @@ class Governor:
             return self.micro.run(module, call, args, kwargs)
         if choice.whole:
             return checkpointing.checkpointed(call, (args, kwargs), [module])
-        if choice.offload:
+        if choice.offload or choice.keep is not None:
             most = float("inf") if choice.all_away else choice.offload
             away = activation_offload.Away(module, (args, kwargs), most)
+            away.keep = away.keep if choice.keep is None else choice.keep
             with away:
                 result = call(*args, **kwargs)
             away.gave(result)
             case.sent = away.sent
+            if case.growing is not None:
+                case.growing.saw(away.sent + away.stayed)
+                choice.keep = case.growing.keep()
             return result
         return call(*args, **kwargs)
 
@@ -891,10 +903,19 @@ class Governor:
         if any(case.candidates for case in step.together):
             spare /= 2  # others want some of it too
         before = spare
+        # Where all of this batch fits, a longer one has run out before, and will come.
+        whole = step.peak_of_passes() + sum(step.together[case] * case.sent for case in cases)
+        longer = max(1.0, step.around.limit / whole) if self.failed else 1.0
         for case in cases:
-            case.settled, stays = True, min(case.sent, spare) if self.factor == 1 else 0
-            spare -= stays
+            count = step.together[case]  # calls that wait together; all keep as much
+            case.settled = True
+            stays = min(case.sent, spare / count) if self.factor == 1 else 0
+            spare -= count * stays
             case.choice.offload = case.sent - stays
+            if case.choice.offload or self.failed:
+                beside = max(0, step.peak_of_passes() - step.held_before) / count
+                case.growing = Growing(case.sent, stays, beside, longer)
+                case.choice.keep = case.growing.keep()
             if case.choice.offload:
                 self.say(
                     "applied",
@@ -930,6 +951,9 @@ class Governor:
         if step.around is None:
             self._make_room_for_library(cases)
             return
+        for mark in step.marks:
+            if not any(mark.choice is ran for ran in mark.case.ran):
+                mark.case.ran.append(mark.choice)
         first = not all(case.settled for case in cases)
         if first:
             # imports that the first calls set off may leave cycles with frames in them, and the
@@ -1191,14 +1215,23 @@ def _versions(args, kwargs):
     return [t._version for t in leaves if not t.is_inference()]
 
 
+def _learning(module, before):
+    """Which parameters a call changes, as that of a momentum encoder does, must be known to put
+    them back. Compiled parts are not run for that: they would be compiled otherwise.
+    """
+    if any(type(m).__name__ == "OptimizedModule" for m in module.modules()):
+        return contextlib.nullcontext()
+    return before.learning()
+
+
 def _all_away(case):
-    """For a call of which nothing is known beforehand: all that is saved in host memory, where a
-    part of it was; else None.
+    """For a call of which nothing is known beforehand: all that is saved in host memory, where some
+    of it stays; else None.
     """
     choice = case.choice
-    if not choice.offload or choice.all_away or not case.settled:
+    if not (choice.offload or choice.keep) or choice.all_away or not case.settled:
         return None
-    return dataclasses.replace(choice, all_away=True)
+    return dataclasses.replace(choice, offload=choice.offload or case.sent, all_away=True)
 
 
 def _is_differentiated(args, kwargs):

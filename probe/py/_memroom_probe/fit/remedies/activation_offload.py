@@ -5,7 +5,7 @@ import weakref
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ..calls import outermost, tree
+from ..calls import aside, outermost, tree
 from ..calls.modules import worth_it
 
 MIB = 1 << 20
@@ -43,14 +43,18 @@ PADDED = 1.5  # times its elements that a tensor's memory may hold to come back 
 class Away:
     """While this is entered, tensors that autograd saves and that are larger than above bytes
     travel to pinned host memory, until quota bytes are there: the first ones, which backward needs
-    last. given: what the call was given, which others hold, so that sending it would free nothing.
-    Copies run on the stream that computes, so that the card's memory is free for the next kernel
-    without waiting for the host.
+    last. The tensor that goes beyond quota travels too: what stays must be no more than was planned
+    with, however large a single one is. keep: bytes that stay at the most, where a longer batch may
+    save more than the one that quota was reckoned for. given: what the call was given, which others
+    hold, so that sending it would free nothing. Copies run on the stream that computes, so that the
+    card's memory is free for the next kernel without waiting for the host.
     """
 
     def __init__(self, module, given, quota=float("inf"), above=MIB):
         self.own = tree.storages((list(module.parameters()), given))
         self.quota, self.above, self.sent = quota, above, 0
+        self.keep, self.stayed = float("inf"), 0
+        self.kept = {}  # name of a storage that stays -> a weak reference, so that it stays its own
         self.known = weakref.WeakValueDictionary()  # what several operations save is sent once
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, _unpack)
 
@@ -74,11 +78,11 @@ class Away:
                         sent.alive = weakref.ref(tensor)
 
     def pack(self, tensor):
+        if not aside.has_memory(tensor):
+            return tensor.detach()
         size = tensor.numel() * tensor.element_size()
         if (
             size < self.above
-            or size > self.quota
-            or tensor.is_sparse
             or tensor.untyped_storage().data_ptr() in self.own
             or tensor.device.type == "cpu"
             and torch.cuda.is_available()
@@ -91,12 +95,26 @@ class Away:
         key = (storage.cdata, tensor.storage_offset(), tensor.numel(), tensor.dtype)
         key += (tensor._version, *(() if _dense(tensor) else seen))
         there = self.known.get(key)
+        if there is None and self.quota <= 0 and self._may_stay(tensor):
+            return tensor.detach()
         if there is None:
             self.quota, self.sent = self.quota - size, self.sent + size
             there = self.known[key] = _Sent(tensor, storage)
         if _dense(tensor):
             return _Seen(there, *seen)
         return _Padded(there, *seen) if _is_padded(tensor) else there
+
+    def _may_stay(self, tensor):
+        if self.keep == float("inf"):
+            return True
+        storage = StorageWeakRef(tensor.untyped_storage())
+        size = tensor.untyped_storage().nbytes()
+        if storage.cdata not in self.kept:
+            if size > self.keep:
+                return False
+            self.kept[storage.cdata], self.keep = storage, self.keep - size
+            self.stayed += size
+        return True
 
     def _pack_expanded(self, tensor):
         """What repeats the same numbers takes little room as it is, and much as a copy: an index of
