@@ -117,6 +117,22 @@ def three_calls():
     return trained(model, losses())
 
 
+def graphs_stay():
+    """The graph of a step is there until the next one has its own."""
+    parts = [nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.GELU())]
+    for _ in range(5):
+        parts.append(nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.GELU()))
+    model = nn.Sequential(*parts, nn.Linear(64, 8))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    for _ in range(5):
+        result = model(torch.randn(512, 16))
+        loss = result.square().mean()
+        optimizer.zero_grad()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        yield loss.item()
+
+
 class Loops(unittest.TestCase):
     def run_on(self, loop, card, asked=()):
         torch.manual_seed(3)
@@ -135,6 +151,12 @@ class Loops(unittest.TestCase):
         self.assertEqual(len(got), len(whole), told.text())
         self.assertLess(furthest(whole, got), 1e-6, told.text())
         return told
+
+    def test_graphs_that_stay(self):
+        with mock.patch.object(refers, "script_says", lambda pattern: "retain" in pattern):
+            told = self.equal(graphs_stay)
+        self.assertIn("offloaded", told.text())
+        self.assertNotIn("checkpointing in", told.text())
 
     def test_transformed_functions_inside_of_a_model(self):
         for derive in (torch.func.grad, torch.func.hessian):

@@ -82,6 +82,8 @@ PICKED = "the model picks among its own results (%s), and a rounding error can c
 # Why pieces differ by more than full precision rounds.
 HALF = "sums over pieces are rounded in half precision"
 
+# A backward pass that leaves its graph.
+RETAINS = r"retain_graph\s*=\s*True"
 
 # What makes micro-batches smaller where we do not.
 SMALLER = {
@@ -542,8 +544,9 @@ class Governor:
         if any(again.drops_by_itself(m) for m in module.modules()):
             # A second run puts back the card's generator, and a recurrent layer whose masks cuDNN
             # draws begins anew with others by that.
-            candidates = [c for c in candidates if not c.checkpoint and not c.whole]
+            candidates = [c for c in candidates if not runs_twice(c)]
         free = self._budget(around.limit) - held - self._state_to_come()
+        candidates = _if_graphs_stay(candidates, free)
         if min(c.needs for c in candidates) > free and self._send_state_away(around):
             held = around.held()
             free = self._budget(around.limit) - held
@@ -1207,6 +1210,16 @@ class Governor:
             self.say(
                 "note", "%s: the whole batch fits as it is" % case.name, id="micro_batch", **fields
             )
+
+
+def _if_graphs_stay(candidates, free):
+    """What a backward pass computes again stays as long as its graph does. Where the script retains
+    graphs, that is until the next ones are there, so what runs nothing twice is taken if it fits.
+    """
+    if not refers.script_says(RETAINS):
+        return candidates
+    once = [c for c in candidates if not runs_twice(c)]
+    return once if any(c.needs <= free for c in once) else candidates
 
 
 def _versions(args, kwargs):
