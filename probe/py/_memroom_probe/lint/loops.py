@@ -79,7 +79,13 @@ def _begun_before(scope, loop) -> bool:
     """Does the loop use a tensor that was computed before it? Then every round may need that part
     of the graph again.
     """
-    used = {n.id for s in loop.body for n in ast.walk(s) if isinstance(n, ast.Name)}
+    used = {
+        n.id
+        for s in [*loop.body, getattr(loop, "iter", None)]
+        if s is not None
+        for n in ast.walk(s)
+        if isinstance(n, ast.Name)
+    }
     for s in scope.statements:
         if not isinstance(s, ast.Assign) or s.lineno >= loop.lineno:
             continue
@@ -208,7 +214,7 @@ def loss_to_cpu(file):
         for s in scope.statements:
             if isinstance(s, ast.Assign) and len(s.targets) == 1 and key(s.targets[0]):
                 name = key(s.targets[0])
-                if _to_cpu(file, s.value):
+                if _to_cpu(file, s.value) or _scalar_to_cpu(file, scope, s.value, name):
                     moved[name] = s
                 elif key(s.value) in moved or _arithmetic_on(s.value, moved):
                     moved[name] = moved[next(iter(variables(s.value) & set(moved)))]
@@ -257,7 +263,11 @@ def _to_cpu(file, node):
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     owner = node.func.value
-    if not _is_loss(owner) and not _one_number(owner):
+    return (_is_loss(owner) or _one_number(owner)) and _on_cpu(file, node)
+
+
+def _on_cpu(file, node):
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     if node.func.attr == "cpu":
         return True
@@ -267,6 +277,21 @@ def _to_cpu(file, node):
     if isinstance(where, ast.Call) and (file.callee(where) or "").endswith("device"):
         where = where.args[0] if where.args else None
     return constant(where) == "cpu" or (key(where) or "").lower() in ("cpu", "cpu_device")
+
+
+def _scalar_to_cpu(file, scope, node, name):
+    """loss = measure(out, y).cpu(), whatever it is called, and loss.backward(): what has a backward
+    without arguments is one number
+    """
+    return _on_cpu(file, node) and any(
+        isinstance(call, ast.Call)
+        and method(call) == "backward"
+        and not call.args
+        and isinstance(call.func, ast.Attribute)
+        and key(call.func.value) == name
+        for s, _ in scope.differentiated
+        for call in own(s)
+    )
 
 
 def _one_number(node):
@@ -389,8 +414,21 @@ def anomaly_mode(file):
                     s,
                     "anomaly detection is on for the whole run: every operation keeps a stack "
                     "trace, and every gradient is checked",
-                    hint=evidence.under_a_switch(file, s) or _is_a_switch(file, s),
+                    hint=evidence.under_a_switch(file, s)
+                    or _is_a_switch(file, s)
+                    or _tries_out(file, s),
                 )
+
+
+def _tries_out(file, s) -> bool:
+    """if __name__ == "__main__": in a file of layers, which nothing in it trains"""
+    return bool(file.places[s].ifs) and not any(
+        isinstance(n, ast.Call)
+        and method(n) in ("step", "fit", "train", "main", "run")
+        or isinstance(n, ast.Call)
+        and re.search(r"train|epoch", method(n) or "")
+        for n in file.nodes
+    )
 
 
 def _is_a_switch(file, s) -> bool:
