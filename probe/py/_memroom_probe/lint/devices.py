@@ -9,7 +9,7 @@ from . import evidence, rules
 from .evaluation import uses_card
 from .flow import Scope, calls_module, in_order, is_model_name, resets, scopes
 from .keeping import cleared_in
-from .names import LOOPS, constant, key, keyword, method, own, targets, walk_here
+from .names import FUNCTIONS, LOOPS, calls, constant, key, keyword, method, own, targets, walk_here
 
 
 def _may_train(file) -> bool:
@@ -722,7 +722,7 @@ def exceptions(file) -> Iterator[dict]:
     for node in file.nodes:
         if not isinstance(node, ast.Try):
             continue
-        tried = _work(node.body)
+        tried = _work(node.body) | _itself(file, node)
         for handler in node.handlers:
             kept = _gathers(handler)
             if kept is not None and _computes(file, node.body):
@@ -752,6 +752,16 @@ def exceptions(file) -> Iterator[dict]:
                 )
 
 
+def _itself(file, node: ast.Try) -> set:
+    """The function that the try block makes up, as it is called: return self.run(batch)"""
+    for f in file.nodes:
+        if isinstance(f, FUNCTIONS) and any(s is node for s in f.body):
+            works = any(True for s in in_order(node.body) for _ in calls(s))
+            owner = "self." if file.places[f].klass is not None else ""
+            return {owner + f.name} if works else set()
+    return set()
+
+
 def _computes(file, body) -> bool:
     """A forward or backward pass in the block."""
     scope = scopes(file)[0]
@@ -772,7 +782,14 @@ def _work(body) -> set:
         and (isinstance(c.func, ast.Name) or (key(c.func) or "").startswith("self."))
         and method(c) not in _HARMLESS
         and not _TELLS.search(method(c))
+        and not _CLEANS.search(method(c))
     }
+
+
+# self.optimizer.zero_grad(), free_memory(): they tidy up after the failure
+_CLEANS = re.compile(
+    r"clean|clear|empty|free|release|zero|collect|reset|delete|close|gc|memory", re.I
+)
 
 
 # print_verbose(), self._log_results(): they tell of the failure, they do not try again
