@@ -1,4 +1,4 @@
-"""Features that are searched on the card are meant to be there; predictions are not."""
+"""Features are a small vector a sample; what a model predicts may be large."""
 
 import torch
 
@@ -20,7 +20,7 @@ def embeddings_for_plot(encoder, loader, device="cuda"):
     embeddings = []
     with torch.no_grad():
         for x, _ in loader:
-            embeddings.append(encoder(x.to(device)))  # expect: outputs-kept-on-card
+            embeddings.append(encoder(x.to(device)))  # hint: outputs-kept-on-card
     return torch.cat(embeddings).cpu().numpy()
 
 

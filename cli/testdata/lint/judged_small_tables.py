@@ -17,6 +17,6 @@ def recordings(folder):
     signal = pd.DataFrame()
     for name in os.listdir(folder):
         signal = pd.concat(  # expect: frame-grown-in-loop
-            [signal, pd.read_csv(os.path.join(folder, name))]
+            [signal, pd.read_parquet(os.path.join(folder, name))]
         )
     return signal

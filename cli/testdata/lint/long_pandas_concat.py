@@ -29,7 +29,7 @@ print(len(paths), "days")
 frame = pd.DataFrame(columns=USE)
 for path in paths:
     day = read_day(path)
-    frame = pd.concat([frame, day], ignore_index=True)  # expect: frame-grown-in-loop
+    frame = pd.concat([frame, day], ignore_index=True)  # hint: frame-grown-in-loop
     print(path, len(frame))
 
 # %%

@@ -215,8 +215,7 @@ def frames_grown(file):
             % name,
             hint=not _reads_pieces(file, loop)
             or _small_tables(s, loop)
-            or _only_written(file)
-            and not _large_pieces(file, loop),
+            or not _large_pieces(file, loop),
         )
 
 
@@ -238,19 +237,6 @@ def _small_tables(s, loop) -> bool:
         and isinstance(n.value, str)
     ]
     return any(_NOTES.search(w) for w in words)
-
-
-def _only_written(file) -> bool:
-    """A script that merges tables as text and trains nothing is done when they are written."""
-    called = [method(n) or "" for n in file.nodes if isinstance(n, ast.Call)]
-    drawn = file.modules & {"seaborn", "matplotlib", "plotly"} and not file.modules & _LEARNS
-    return bool(drawn or set(called) & {"to_csv", "to_excel", "to_json"}) and not any(
-        c in ("fit", "backward", "fit_transform", "DMatrix") or _TRAINS.search(c) for c in called
-    )
-
-
-_LEARNS = {"torch", "tensorflow", "keras", "sklearn", "lightgbm", "xgboost", "catboost", "jax"}
-_TRAINS = re.compile(r"(^|_)train($|_)|Dataset$|DataLoader$")
 
 
 def _large_pieces(file, loop) -> bool:
@@ -351,8 +337,16 @@ def samples_read_whole(file):
                     hit[0],
                     "every file is decoded into `%s` before the first batch: the whole dataset "
                     "stays in host memory" % hit[1],
-                    hint=_asked_for(file, hit[0]) or bool(_MASKS.search(hit[1])),
+                    hint=_asked_for(file, hit[0])
+                    or bool(_MASKS.search(hit[1]))
+                    or any(evidence.few_rounds(x, file) for x in _rounds_of(file, hit[0])),
                 )
+
+
+def _rounds_of(file, s) -> list:
+    """The loops around a statement, and the comprehension in it."""
+    comprehensions = [n for n in walk_here(s) if isinstance(n, (ast.ListComp, ast.DictComp))]
+    return [*file.places[s].loops, *comprehensions]
 
 
 # One byte a pixel, or less: small beside the pictures they belong to.

@@ -6,7 +6,7 @@ from typing import Iterator, List, Optional, Set
 
 from . import rules
 from .calls import called_without_grad
-from .evidence import FEW, rounds_around
+from .evidence import FEW, ends_the_run, rounds_around
 from .flow import Scope, calls_module, in_order, scopes
 from .names import LOOPS, constant, key, keyword, method, own, targets, walk_here
 
@@ -184,6 +184,8 @@ def measures(file, s: ast.stmt) -> bool:
     if place is not None and place.loops:
         if rounds_around(file, s) <= FEW or stops_early(file, s) or _one_state(place.loops[-1]):
             return True
+        if _shown_one_by_one(s, place.loops[-1]):
+            return True
         if _cases(place.loops[-1]):
             return True
     given = {
@@ -254,12 +256,20 @@ def _one_sample(file, s: ast.stmt) -> bool:
             method(n) == "unsqueeze"
             and constant(n.args[0]) == 0
             or method(n) in ("view", "reshape")
-            and constant(n.args[0]) == 1
+            and constant(_first(n.args[0])) == 1
+            or method(n) in ("tensor", "as_tensor", "LongTensor", "FloatTensor", "Tensor")
+            and isinstance(n.args[0], ast.List)
+            and len(n.args[0].elts) == 1
             for a in given + _made_of(file, s, given)
             for n in walk_here(a)
             if isinstance(n, ast.Call) and n.args
         )
     )
+
+
+def _first(node):
+    """1 of view((1, -1))"""
+    return node.elts[0] if isinstance(node, (ast.Tuple, ast.List)) and node.elts else node
 
 
 _EXEMPLARS = re.compile(r"exemplar|proto|support|anchors?$", re.I)
@@ -300,11 +310,29 @@ def _one_state(loop) -> bool:
     )
 
 
+def _shown_one_by_one(s: ast.stmt, loop) -> bool:
+    """net(picture.unsqueeze(0)), and a picture of the result in the same round"""
+    single = any(
+        isinstance(n, ast.Call)
+        and (method(n) in ("unsqueeze", "expand_dims"))
+        and any(constant(a) == 0 for a in n.args)
+        or isinstance(n, ast.Subscript)
+        and constant(getattr(n.slice, "value", n.slice)) is None
+        and isinstance(getattr(n.slice, "value", n.slice), ast.Constant)
+        for n in walk_here(s)
+    )
+    return single and any(
+        isinstance(n, ast.Call) and method(n) in ("imshow", "savefig", "save_image", "imsave")
+        for n in ast.walk(loop)
+    )
+
+
 def stops_early(file, s: ast.stmt) -> bool:
     """for i, batch in enumerate(loader): ...; break, or only `if i < 4:`"""
     place = file.places[s]
     if any(
         isinstance(x, ast.Break)
+        or ends_the_run(x)
         or isinstance(x, ast.If)
         and isinstance(x.test, ast.Compare)
         and isinstance(x.body[-1], ast.Break)

@@ -31,12 +31,65 @@ def hints(file: Any, path: str, found: List[dict]) -> List[dict]:
     """The findings, with those marked that this file does not prove."""
     test = is_test(file, path)
     foreign = bool(file.modules) and not _may_use_torch(file)
+    unreached = never_reached(file)
+    old = _volatile(file)
     for finding in found:
         if test or foreign and finding["rule"] in _OF_TORCH:
+            finding["hint"] = True
+        if finding["line"] in unreached or finding["rule"] in _GRAPHS and finding["line"] in old:
+            finding["hint"] = True
+        if finding["rule"] == "model-copies-kept" and _all_wanted(file, finding["line"]):
             finding["hint"] = True
         if finding["rule"] == "dataset-on-gpu" and _is_memory(file, finding["line"]):
             finding["hint"] = True
     return found
+
+
+# Rules about a graph that is kept: there is none where the input is volatile, as PyTorch before 0.4
+# said no_grad.
+_GRAPHS = frozenset(
+    "graph-kept-in-list graph-kept-here loss-graph-accumulated module-keeps-tensors "
+    "cache-keeps-tensors".split()
+)
+
+
+def _volatile(file: Any) -> Any:
+    """The lines of functions whose inputs are volatile"""
+    lines = set()
+    for f in file.nodes:
+        if isinstance(f, FUNCTIONS) and any(
+            isinstance(n, ast.keyword) and n.arg == "volatile" and constant(n.value) is True
+            for n in ast.walk(f)
+        ):
+            lines.update(range(f.lineno, (f.end_lineno or f.lineno) + 1))
+    return lines
+
+
+# One model for each client, task or member is what the method is about: they are averaged, asked or
+# trained on.
+_EACH = re.compile(
+    r"client|local|shadow|task|worker|user|member|ensemble|part(y|ies)$|site|domain|expert|"
+    r"population|offspring|particle|(^|_)seeds?($|_)",
+    re.I,
+)
+
+
+def _all_wanted(file: Any, line: int) -> bool:
+    for s in file.statements:
+        if s.lineno != line:
+            continue
+        called = {n.func for n in ast.walk(s) if isinstance(n, ast.Call)}
+        names = {
+            key(n) or ""
+            for n in ast.walk(s)
+            if isinstance(n, (ast.Name, ast.Attribute)) and n not in called
+        }
+        for loop in file.places[s].loops[-1:]:
+            head = [loop.target, loop.iter] if isinstance(loop, ast.For) else [loop.test]
+            names |= {key(n) or "" for h in head for n in ast.walk(h)}
+        if any(_EACH.search(n.split(".")[-1]) for n in names):
+            return True
+    return False
 
 
 _MEMORY = re.compile(r"memory|bank|exemplar|proto|anchor|centroid|buffer|replay", re.I)
@@ -161,6 +214,9 @@ def few_rounds(loop: Any, file: Any = None) -> bool:
         return True
     if file is not None and isinstance(over, ast.Name) and over.id in _written_down(file):
         return True
+    if file is not None and isinstance(over, ast.Attribute):
+        if {key(over), over.attr} & set(_written_down(file)):
+            return True  # for name in self.names, where names = ["r.png", "g.png"]
     if isinstance(over, ast.Attribute) and over.attr.isupper():
         return True  # for t in self.TEMPERATURES
     if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute):
@@ -278,7 +334,9 @@ def _written_down(file: Any) -> Any:
             if isinstance(n, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)):
                 value = getattr(n, "value", None)
                 entries = getattr(value, "elts", getattr(value, "keys", None))
-                few = isinstance(entries, list) and len(entries) <= 2 * FEW
+                # train, test = first, second: the names stand for what is in the tuple
+                unpacked = any(isinstance(t, (ast.Tuple, ast.List)) for t in _aims(n))
+                few = isinstance(entries, list) and len(entries) <= 2 * FEW and not unpacked
                 for t in targets(n):
                     if few and isinstance(n, ast.Assign):
                         short[key(t)] = max(len(entries), short.get(key(t), 0))
@@ -294,6 +352,10 @@ def _written_down(file: Any) -> Any:
                     other.add(name)
         file._written_down = {k: n for k, n in short.items() if n and k not in other}
     return file._written_down
+
+
+def _aims(n: Any) -> Any:
+    return n.targets if isinstance(n, ast.Assign) else [n.target]
 
 
 def short_window(loop: Any, name: str) -> bool:
@@ -480,7 +542,7 @@ def _under_a_bound(file: Any, s: Any) -> bool:
         isinstance(c, ast.Compare)
         and isinstance(c.ops[0], (ast.Lt, ast.LtE))
         and any(_BOUND.search((key(x) or "").split(".")[-1]) for x in c.comparators)
-        for i in file.places[s].ifs
+        for i in (file.places[s].ifs if s in file.places else ())
         if isinstance(i, ast.If)
         for c in ast.walk(i.test)
     )
@@ -488,7 +550,7 @@ def _under_a_bound(file: Any, s: Any) -> bool:
 
 def _few_samples(file: Any, s: Any) -> bool:
     """def __len__(self): return len(self.NAMES), where NAMES is written out"""
-    klass = file.places[s].klass
+    klass = file.places[s].klass if s in file.places else None
     body = klass.body if klass is not None else []
     short = {
         key(t)
@@ -560,6 +622,35 @@ def exclusive(file: Any, one: Any, other: Any) -> bool:
         if any(one in a and other in b for a, b in (sides, sides[::-1])):
             return True
     return False
+
+
+def ends_the_run(s: Any) -> bool:
+    """exit(), sys.exit(0), or the name of nothing, with which people stop a script"""
+    value = s.value if isinstance(s, ast.Expr) else None
+    if isinstance(value, ast.Call):
+        return method(value) in ("exit", "quit", "_exit")
+    return isinstance(value, ast.Name) and bool(
+        re.match(r"^(stop|exit|quit|halt|end|asdf?|xxx+|breakpoint|die)$", value.id, re.I)
+    )
+
+
+def never_reached(file: Any) -> Any:
+    """Lines behind what ends a block: return, raise, break, continue, exit()"""
+    if not hasattr(file, "_never_reached"):
+        lines = set()
+        for n in file.nodes:
+            for name in ("body", "orelse", "finalbody"):
+                block = getattr(n, name, None)
+                if not isinstance(block, list):
+                    continue
+                ended = False
+                for s in block:
+                    if ended and hasattr(s, "lineno"):
+                        lines.update(range(s.lineno, (s.end_lineno or s.lineno) + 1))
+                    last = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+                    ended = ended or isinstance(s, last) or ends_the_run(s)
+        file._never_reached = lines
+    return file._never_reached
 
 
 def ends_there(file: Any, s: Any) -> bool:

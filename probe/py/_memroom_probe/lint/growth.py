@@ -241,7 +241,7 @@ def graph_of_session(file: Any) -> Iterator[dict]:
         return
     for s in file.statements:
         loops = file.places[s].loops
-        if not loops or few_rounds(loops[-1]):
+        if not loops or few_rounds(loops[-1], file):
             continue
         for n in own(s):
             if not isinstance(n, ast.Call) or method(n) != "run" or not n.args:

@@ -260,8 +260,37 @@ def _calls_no_model(s: ast.stmt) -> bool:
     called = [key(n.func) or "" for n in walk_here(s) if isinstance(n, ast.Call)]
     if "getattr" in called and set(called) <= {"", "getattr"}:
         return True  # getattr(model, "stats", dict)()
+    if _only_text(s):
+        return True
     return any(_NO_MODEL.search(c.split(".")[-1]) for c in called) and not any(
         is_model_name(c) or is_model_name(c.rpartition(".")[0]) for c in called
+    )
+
+
+# What text is called: such an encode() cuts it into tokens, or runs without gradients by itself.
+_TEXT = re.compile(
+    r"text|sentence|question|quer(y|ies)|caption|prompt|words?$|doc(ument)?s?$|passage|string|title|"
+    r"utterance|^(strs?|lines?|corpus|names|labels)$",
+    re.I,
+)
+
+
+def _only_text(s: ast.stmt) -> bool:
+    """ids = model.encode(question), vectors = model.encode(sentences)"""
+    models = [
+        n
+        for n in walk_here(s)
+        if isinstance(n, ast.Call)
+        and (
+            is_model_name(key(n.func) or "")
+            or is_model_name((key(n.func) or "").rpartition(".")[0])
+        )
+    ]
+    return bool(models) and all(
+        method(n) in ("encode", "encode_plus", "batch_encode_plus", "tokenize")
+        and n.args
+        and _TEXT.search((key(n.args[0]) or "").split(".")[-1])
+        for n in models
     )
 
 
@@ -469,7 +498,7 @@ class Judge:
                     _handed(path[-1].where, n.where),
                     "`%s` of every batch is kept in `%s` on the card: it grows with the dataset"
                     % (n.label or "the output", obj.label or "a list"),
-                    hint=_for_the_card(self.file, path[-1].where[-1][1], n.label, obj.label)
+                    hint=_vectors(n.label, obj.label)
                     or _class_scores(self.file, path[-1].where[-1][1], n.label, obj.label)
                     or _one_number_each(self.file, path[-1].where[-1][1], n.label, obj.label)
                     or self._told_before(loop),
@@ -578,20 +607,28 @@ class Judge:
                 yield from self.samples(at, obj, name)
 
     def samples(self, at: Any, obj: Obj, name: str) -> Iterator[dict]:
-        from .loaders import _loader_calls, _workers
+        from .loaders import NOTES, _loader_calls, _workers, is_tool, reads_sample
 
         if obj.emptied or obj.kind == "set" or obj.kind == "deque" and obj.extra:
             return
         if put_back(self.file, at) or keeps_little(self.file, at):
             return
-        if _NO_SAMPLES.search(name):
+        value = getattr(at, "value", None)
+        if _NO_SAMPLES.search(name) or NOTES.search(name) or is_tool(value):
             return
+        place = self.file.places.get(at)
         parallel = any(_workers(c) != 0 for c in _loader_calls(self.file))
         yield from self.tell(
             "dataset-cache-per-worker" if parallel else "dataset-cache-grows",
             at,
             "`%s` keeps every sample that is read%s"
             % (name, ", and each worker keeps its own copy" if parallel else ""),
+            hint=not parallel
+            and isinstance(value, ast.AST)
+            and place is not None
+            and place.klass is not None
+            and place.function is not None
+            and not reads_sample(place.klass, place.function, value),
         )
 
     # tensors made from their own last value
@@ -616,7 +653,7 @@ class Judge:
                 continue
             s = slot.where[-1][1]
             name = slot.label or "it"
-            if _moved_itself(s):
+            if _moved_itself(s) or _through_mask(s):
                 continue
             if loop.kind == "forward" and self._begun_elsewhere(s, slot.name):
                 continue
@@ -746,7 +783,7 @@ class Judge:
                 s,
                 "`%s` grows by one more batch in every round and nothing cuts it" % slot.label,
                 hint=not loop.backward
-                and (_for_the_card(self.file, s, slot.label) or self._told_before(loop))
+                and (_vectors(slot.label) or self._told_before(loop))
                 or _class_scores(self.file, s, n.label, slot.label)
                 or not _of_pixels(self.file)
                 and any(p.kind == "mask" for p in pieces(n)),
@@ -866,6 +903,7 @@ class Judge:
                 s,
                 "the graph is retained, and no later backward goes through it: its activations "
                 "stay until the next round replaces them",
+                hint=not self.file.places[s].loops and not _steps(self.file.places[s].function),
             )
 
     def _keras(self, where: Where, model: Obj, rounds: Any) -> Iterator[dict]:
@@ -1081,24 +1119,11 @@ _FEATURES = re.compile(
     r"support|gallery|queries|keys$",
     re.I,
 )
-_TO_HOST = ("cpu", "numpy", "tolist", "item", "save", "to_csv")
 
 
-def _for_the_card(file: Any, s: Any, *labels: Any) -> bool:
-    """Are the kept values features, a small vector a sample, that nothing here brings to the host?
-    Then they are meant to be where they are used.
-    """
-    named = [x for x in labels if x]
-    if not any(_FEATURES.search(x.split(".")[-1]) for x in named):
-        return False
-    place = file.places.get(s)
-    where = place.function if place is not None and place.function is not None else file.tree
-    return not any(
-        isinstance(n, ast.Call)
-        and (method(n) in _TO_HOST)
-        and any(key(x) in named for x in ast.walk(n) if isinstance(x, (ast.Name, ast.Attribute)))
-        for n in ast.walk(where)
-    )
+def _vectors(*labels: Any) -> bool:
+    """Features: a small vector a sample, seldom as much as one batch of activations"""
+    return any(_FEATURES.search(x.split(".")[-1]) for x in labels if x)
 
 
 def _of_pixels(file: Any) -> bool:
@@ -1152,7 +1177,7 @@ def _class_scores(file: Any, s: Any, *labels: Any) -> bool:
 # One number a sample, unless a number for each pixel is meant.
 _NUMBERS = re.compile(
     r"(^|_)(err(or)?|mse|mae|rmse|nll|elbo|energy|entropy|dist(ance)?|norm|conf(idence)?|loss|len|"
-    r"length|anomaly_score|reward|value|return|logp(rob)?|log_?prob|log_?likelihood)(s|es)?$",
+    r"length|margin|anomaly_score|reward|value|return|logp(rob)?|log_?prob|log_?likelihood)(s|es)?$",
     re.I,
 )
 
@@ -1239,6 +1264,23 @@ def _begun_on_host(file: Any, s: Any, name: str) -> bool:
         and method(v) in _EMPTY
         and not any(k.arg == "device" for k in v.keywords)
         for v in begun
+    )
+
+
+def _through_mask(s: Any) -> bool:
+    """best[better] = loss[better]: the entries of a tensor are written over, nothing is summed"""
+    target = s.targets[0] if isinstance(s, ast.Assign) else None
+    if not isinstance(target, ast.Subscript) or not isinstance(s.value, ast.Subscript):
+        return False
+    index = ast.dump(target.slice).replace("Store", "Load")
+    return index == ast.dump(s.value.slice).replace("Store", "Load")
+
+
+def _steps(function: Any) -> bool:
+    """Does an optimizer step here? A backward without one is for a look at the gradients."""
+    return function is None or any(
+        isinstance(n, ast.Call) and method(n) in ("step", "apply_gradients", "minimize")
+        for n in ast.walk(function)
     )
 
 

@@ -116,7 +116,7 @@ def caches(file) -> Iterator[dict]:
                 % (hit[1], ", and each worker keeps its own copy" if parallel else ""),
                 hint=not parallel
                 and isinstance(hit[0], ast.Assign)
-                and _rows_at_hand(c, hit[0].value),
+                and (_rows_at_hand(c, hit[0].value) or not reads_sample(c, f, hit[0].value)),
             )
 
 
@@ -166,6 +166,7 @@ def _stores_items(c, f):
                 and (_CACHE.search(name) or _starts_empty(c, name))
                 and not _evicts(c, name)
                 and not _limited(c, name)
+                and not NOTES.search(name)
                 and not isinstance(s.value, ast.Constant)
                 and not _is_small(s.value)
             ):
@@ -198,9 +199,46 @@ def _rows_at_hand(c, value) -> bool:
     return bool(rows & set(made))
 
 
+# Tools that are made once for each kind of file, and notes about a sample: not the sample.
+NOTES = re.compile(
+    r"landmark|key_?point|box|label|annot|meta|info|len|size|shape|count|offset|handle|reader|"
+    r"resampl|transform|tokeni[sz]er|lock",
+    re.I,
+)
+
+
+def is_tool(value) -> bool:
+    """Resample(rate, new_rate), h5py.File(path): an object, whose class begins with a capital"""
+    name = method(value) if isinstance(value, ast.Call) else ""
+    return name[:1].isupper() and not name.isupper() and not name.endswith("Tensor")
+
+
+def reads_sample(c, f, value) -> bool:
+    """Is what is kept read from a file here, or by a method that reads one?"""
+    made = [value]
+    names = {n.id for n in walk_here(value) if isinstance(n, ast.Name)}
+    for s in in_order(f.body):
+        if isinstance(s, ast.Assign) and any(key(t) in names for t in targets(s)):
+            made.append(s.value)
+    helpers = {g.name: g for g in c.body if isinstance(g, FUNCTIONS) and g is not f}
+    todo = [n for m in made for n in walk_here(m) if isinstance(n, ast.Call)]
+    inside = [
+        n
+        for call in todo
+        for g in [helpers.get(method(call) or "")]
+        if g is not None and (key(call.func) or "").startswith("self.")
+        for n in ast.walk(g)
+        if isinstance(n, ast.Call)
+    ]
+    return any(_READS.search(method(n) or "") for n in todo + inside)
+
+
+_READS = re.compile(r"read|load|open|decode|get_fdata|fetch|parse", re.I)
+
+
 def _is_small(value) -> bool:
     """image.shape, len(text), counts[i] + 1: a few numbers, no sample"""
-    return any(
+    return is_tool(value) or any(
         isinstance(n, ast.Attribute)
         and n.attr in ("shape", "size", "ndim", "dtype")
         or isinstance(n, ast.Call)

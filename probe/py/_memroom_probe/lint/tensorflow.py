@@ -17,6 +17,7 @@ from .names import (
     method,
     own,
     targets,
+    walk_here,
 )
 
 LOADING = (
@@ -455,10 +456,16 @@ def whole_arrays(file):
                 "tf-constant-dataset",
                 call,
                 "`%s` is read whole and copied into a tensor, on the GPU where there is one" % part,
-                hint=reader in _TEXT_TABLES,
+                hint=reader in _TEXT_TABLES or not _SAMPLES.search(part.split(".")[-1]),
             )
 
 
+# What samples are called; a table of faces or of weights is not one.
+_SAMPLES = re.compile(
+    r"(^|_)(xs?|data(set)?|images?|imgs?|pictures|videos?|frames|audio|waves?|features?|samples|inputs?|"
+    r"train|test|val|corpus|tokens|texts?|volumes?|arr(ay)?|whole)(\d*)(_|$)|^x_?(train|test|val)",
+    re.I,
+)
 # Numbers written as text are seldom as large as memory.
 _TEXT_TABLES = ("pandas.read_csv", "numpy.loadtxt", "numpy.genfromtxt")
 
@@ -787,6 +794,20 @@ def _changes(loop, call) -> bool:
     )
 
 
+def _follows(loop, call) -> bool:
+    """Is what predict() gets made of what the loop goes through? A setting that changes from round
+    to round is no sample.
+    """
+    fed = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    for _ in range(3):
+        for s in in_order(loop.body):
+            if any(isinstance(n, ast.Name) and n.id in fed for n in walk_here(s)):
+                fed |= {n.id for t in targets(s) for n in ast.walk(t) if isinstance(n, ast.Name)}
+    given = {n.id for a in call.args for n in ast.walk(a) if isinstance(n, ast.Name)}
+    steps = any(isinstance(n, ast.Call) and method(n) == "step" for n in ast.walk(loop))
+    return bool(given & fed) or steps
+
+
 def _many_calls(file, loops) -> bool:
     """Hundreds of calls are written down, or an agent acts: a hundred rounds and more."""
     if any(isinstance(n, ast.Call) and method(n) == "input" for n in ast.walk(loops[-1])):
@@ -838,6 +859,7 @@ def predict_in_loop(file):
                     hint=not _many_calls(file, place.loops)
                     or not _uses_target(loop)
                     or not _changes(loop, call)
+                    or not _follows(loop, call)
                     or _shows(loop),
                 )
                 return
@@ -866,7 +888,11 @@ def data_buffers(file):
                 "tf-data-buffers",
                 call,
                 "cache() without a file name keeps the whole decoded dataset in host memory",
-                hint=not _decodes_media(file) or _small_set(file, None) or _chosen(file, call),
+                hint=not _decodes_media(file)
+                or _small_set(file, None)
+                or _chosen(file, call)
+                # a published set, whose size is known to whoever chose it
+                or "tensorflow_datasets" in file.modules,
             )
         elif call.func.attr == "shuffle" and "batch" in steps:
             size = _buffer(call)
