@@ -12,5 +12,5 @@ def embed(loader):
     for x, y in loader:
         feats = model(x.to("cuda"))
         for f, label in zip(feats, y):
-            by_label[int(label)].append(f)  # expect: outputs-kept-on-card
+            by_label[int(label)].append(f)  # hint: outputs-kept-on-card
     return by_label

@@ -1,4 +1,4 @@
-"""Features are a small vector a sample; what a model predicts may be large."""
+"""Features are a small vector a sample; how large a prediction is, is not in the file."""
 
 import torch
 
@@ -30,5 +30,5 @@ def predictions(net, loader, device="cuda"):
     with torch.no_grad():
         for x, _ in loader:
             out = net(x.to(device))
-            logits.append(out)  # expect: outputs-kept-on-card
+            logits.append(out)  # hint: outputs-kept-on-card
     return torch.cat(logits)

@@ -23,7 +23,7 @@ def latent_on_card(net, loader, width):
     means = torch.empty((0, width)).cuda()
     with torch.no_grad():
         for x, _ in loader:
-            means = torch.cat((means, net(x.cuda())))  # expect: outputs-kept-on-card
+            means = torch.cat((means, net(x.cuda())))  # hint: outputs-kept-on-card
     return means.cpu()
 
 

@@ -1,8 +1,7 @@
-"""All logits of an evaluation stay on the card until they are joined."""
+"""All logits stay on the card until they are joined: of how many classes is not in the file."""
 
 import torch
 import torch.nn.functional as F
-from torch.utils.data import DataLoader
 
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -22,7 +21,7 @@ def evaluate(model, loader):
     with torch.no_grad():
         for x, y in loader:
             logits = model(x.to(device))
-            all_logits.append(logits)  # expect: outputs-kept-on-card
+            all_logits.append(logits)  # hint: outputs-kept-on-card
             all_labels.append(y)
     all_logits = torch.cat(all_logits)
     labels = torch.cat(all_labels).to(device)

@@ -5,7 +5,7 @@ from world import Net, test_loader
 def forward_all(net, loader):
     outs, gold = [], []
     for x, y in loader:
-        outs.append(net(x.to("cuda", non_blocking=True)))  # expect: outputs-kept-on-card
+        outs.append(net(x.to("cuda", non_blocking=True)))  # hint: outputs-kept-on-card
         gold.append(y)
     return torch.cat(outs), torch.cat(gold)
 

@@ -8,5 +8,5 @@ def predict(model, loader):
     res = ()
     with torch.no_grad():
         for x in loader:
-            res = res + (model(x.cuda()),)  # expect: outputs-kept-on-card
+            res = res + (model(x.cuda()),)  # hint: outputs-kept-on-card
     return torch.cat(res)

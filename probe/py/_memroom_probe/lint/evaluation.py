@@ -151,6 +151,8 @@ def _in_scope(file, scope: Scope) -> Iterator[dict]:
             elif name and method(call) == "train":
                 training = not call.args or constant(call.args[0]) is not False
                 evaluated.discard(name) if training else evaluated.add(name)
+        if isinstance(s, ast.Assign) and isinstance(s.value, ast.Call):
+            evaluated -= {k for k in map(key, targets(s)) if k and not _stays(s.value, k)}
         if s in done or file.places[s].no_grad:
             continue
         if isinstance(s, LOOPS):
@@ -167,6 +169,11 @@ def _in_scope(file, scope: Scope) -> Iterator[dict]:
                 yield hit
 
 
+def _stays(value: ast.Call, name: str) -> bool:
+    """model = model.eval().cuda(), DataParallel(model): still in eval mode. model = build(): not"""
+    return any(key(n) == name for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute)))
+
+
 def clears_gradients(loop) -> bool:
     """zero_grad() without a backward in sight: gradients are wanted, a helper takes them."""
     return any(
@@ -181,6 +188,8 @@ def measures(file, s: ast.stmt) -> bool:
     look at the shapes. The graph of one batch is all it ever holds.
     """
     place = file.places.get(s)
+    if _adapts(file) or place is not None and _makes_loss(place.function):
+        return True
     if place is not None and place.loops:
         if rounds_around(file, s) <= FEW or stops_early(file, s) or _one_state(place.loops[-1]):
             return True
@@ -198,6 +207,28 @@ def measures(file, s: ast.stmt) -> bool:
     if bool(given) and given <= _made_up(file) or _one_sample(file, s):
         return True
     return _on_host(file, s) or not (place and place.loops[1:]) and _drawn(s)
+
+
+# Learners that take gradients inside of their forward pass, in evaluation too.
+_ADAPTS = re.compile(r"maml|meta_?sgd|reptile|task_update|inner_(lr|loop|steps?)$", re.I)
+
+
+def _adapts(file) -> bool:
+    if not hasattr(file, "_adapts"):
+        names = {n.id if isinstance(n, ast.Name) else n.attr for n in file.nodes if _is_name(n)}
+        names |= set(file.aliases.values())
+        file._adapts = any(_ADAPTS.search(n) for n in names)
+    return file._adapts
+
+
+def _is_name(node) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute))
+
+
+def _makes_loss(function) -> bool:
+    """def perceptual_loss(self, real, fake): what it gives is differentiated elsewhere"""
+    name = getattr(function, "name", "")
+    return bool(re.search(r"loss|criterion|penalty", name, re.I)) and not _HELD_OUT.search(name)
 
 
 _CASES = re.compile(r"(^|_)(cases|prompts|patterns|probes)$", re.I)
@@ -246,7 +277,7 @@ _STATE = re.compile(r"^(next_?|cur(rent)?_?|new_?)?(state|obs|observation)(_?(t|
 def _one_sample(file, s: ast.stmt) -> bool:
     """net(state), and net(row.unsqueeze(0)) outside of a loop over a dataset"""
     loops = file.places[s].loops if s in file.places else ()
-    over_data = bool(loops) and isinstance(loops[-1], ast.For) and not _counts(loops[-1])
+    over_data = bool(loops) and _names_data(loops[-1])
     if over_data and _EXEMPLARS.search(key(loops[-1].iter) or ""):
         over_data = False  # some samples of each class
     given = [a for n in walk_here(s) if isinstance(n, ast.Call) for a in n.args]
@@ -254,15 +285,17 @@ def _one_sample(file, s: ast.stmt) -> bool:
         not over_data
         and any(
             method(n) == "unsqueeze"
-            and constant(n.args[0]) == 0
-            or method(n) in ("view", "reshape")
+            and constant(n.args[0] if n.args else keyword(n, "dim")) == 0
+            or n.args
+            and method(n) in ("view", "reshape")
             and constant(_first(n.args[0])) == 1
-            or method(n) in ("tensor", "as_tensor", "LongTensor", "FloatTensor", "Tensor")
+            or n.args
+            and method(n) in ("tensor", "as_tensor", "LongTensor", "FloatTensor", "Tensor")
             and isinstance(n.args[0], ast.List)
             and len(n.args[0].elts) == 1
             for a in given + _made_of(file, s, given)
             for n in walk_here(a)
-            if isinstance(n, ast.Call) and n.args
+            if isinstance(n, ast.Call)
         )
     )
 
@@ -275,9 +308,18 @@ def _first(node):
 _EXEMPLARS = re.compile(r"exemplar|proto|support|anchors?$", re.I)
 
 
-def _counts(loop: ast.For) -> bool:
-    """for i in range(length): the next token"""
-    return isinstance(loop.iter, ast.Call) and method(loop.iter) in ("range", "trange")
+def _names_data(loop) -> bool:
+    """for x in tqdm(dataset): not the next token, nor the sentences somebody asks about"""
+    return isinstance(loop, ast.For) and any(
+        _DATA.search((key(n) or "").split(".")[-1]) or _BATCHES.search(key(n) or "")
+        for n in walk_here(loop.iter)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
+
+
+_DATA = re.compile(
+    r"(^|_)(ds|data|dataset|test|val|valid|dev|train|corpus|samples|examples)s?($|_)"
+)
 
 
 def _made_of(file, s: ast.stmt, given) -> list:
@@ -285,11 +327,16 @@ def _made_of(file, s: ast.stmt, given) -> list:
     names = {key(n) for a in given for n in ast.walk(a) if isinstance(n, ast.Name)}
     place = file.places.get(s)
     around = place.function if place is not None else None
-    return [
-        n.value
-        for n in (ast.walk(around) if around is not None else ())
-        if isinstance(n, ast.Assign) and any(key(t) in names for t in targets(n))
+    made = [
+        n for n in (ast.walk(around) if around is not None else ()) if isinstance(n, ast.Assign)
     ]
+    # shown = ids; shown = ids[:, -512:]: the same by another name
+    for n in made:
+        if isinstance(n.value, (ast.Name, ast.Subscript)) and any(
+            key(t) in names for t in targets(n)
+        ):
+            names.add(key(n.value) or key(getattr(n.value, "value", None)))
+    return [n.value for n in made if any(key(t) in names for t in targets(n))]
 
 
 def _one_state(loop) -> bool:

@@ -38,11 +38,22 @@ def hints(file: Any, path: str, found: List[dict]) -> List[dict]:
             finding["hint"] = True
         if finding["line"] in unreached or finding["rule"] in _GRAPHS and finding["line"] in old:
             finding["hint"] = True
+        if finding["rule"] in _OF_TIME and _MEASURED.search(path.replace("\\", "/")):
+            finding["hint"] = True
         if finding["rule"] == "model-copies-kept" and _all_wanted(file, finding["line"]):
             finding["hint"] = True
         if finding["rule"] == "dataset-on-gpu" and _is_memory(file, finding["line"]):
             finding["hint"] = True
     return found
+
+
+# What a script that measures does on purpose.
+_OF_TIME = frozenset(
+    "profiler-around-loop compiled-in-loop empty-cache-in-loop memory-history-on".split()
+)
+_MEASURED = re.compile(
+    r"(^|[_/])(profile|profiler|profiling|bench\w*|timing|latency|throughput)(_|\.py$)", re.I
+)
 
 
 # Rules about a graph that is kept: there is none where the input is volatile, as PyTorch before 0.4
@@ -332,8 +343,7 @@ def _written_down(file: Any) -> Any:
         }
         for n in file.nodes:
             if isinstance(n, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)):
-                value = getattr(n, "value", None)
-                entries = getattr(value, "elts", getattr(value, "keys", None))
+                entries = _entries(getattr(n, "value", None))
                 # train, test = first, second: the names stand for what is in the tuple
                 unpacked = any(isinstance(t, (ast.Tuple, ast.List)) for t in _aims(n))
                 few = isinstance(entries, list) and len(entries) <= 2 * FEW and not unpacked
@@ -352,6 +362,14 @@ def _written_down(file: Any) -> Any:
                     other.add(name)
         file._written_down = {k: n for k, n in short.items() if n and k not in other}
     return file._written_down
+
+
+def _entries(value: Any) -> Any:
+    """The entries of a literal; of ["a", "b"] if both else ["a"] the longer ones"""
+    if isinstance(value, ast.IfExp):
+        sides = [_entries(value.body), _entries(value.orelse)]
+        return max(sides, key=len) if all(isinstance(x, list) for x in sides) else None
+    return getattr(value, "elts", getattr(value, "keys", None))
 
 
 def _aims(n: Any) -> Any:

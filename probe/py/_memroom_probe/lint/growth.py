@@ -152,7 +152,7 @@ def _long_loop(file: Any, s: ast.stmt) -> Any:
     models or files, each of which is another one.
     """
     loops = file.places[s].loops
-    if not loops or few_rounds(loops[-1]) or file.places[s].ifs[-1:] and _once(file, s):
+    if not loops or few_rounds(loops[-1], file) or file.places[s].ifs[-1:] and _once(file, s):
         return None
     trains = any(
         isinstance(n, ast.Call) and method(n) in ("backward", "step", "fit", "train")

@@ -622,8 +622,23 @@ def _hook_keeps(file, hook, registration: ast.Call, kind: str) -> Iterator[dict]
             "the hook puts `%s` into `%s` at every pass, with its graph, and nothing empties it"
             % (source(value), container or "a list"),
             detached(value),
-            hint=not _passes_often(file),
+            hint=not _passes_often(file) or taken_off(file, statement),
         )
+
+
+def taken_off(file, s) -> bool:
+    """The class keeps the handles and removes them: it is there for some passes, and the list with
+    it
+    """
+    place = file.places.get(s)
+    klass = place.klass if place is not None else None
+    return klass is not None and any(
+        isinstance(n, ast.Call)
+        and method(n) == "remove"
+        and not n.args
+        and isinstance(n.func, ast.Attribute)
+        for n in ast.walk(klass)
+    )
 
 
 def _passes_often(file) -> bool:

@@ -42,7 +42,7 @@ from .evidence import (
     stops_when_full,
 )
 from .flow import is_model_name, module_classes
-from .keeping import cut_or_begun
+from .keeping import cut_or_begun, taken_off
 from .machine import Args, Frame, Machine
 from .names import FUNCTIONS, key, method, pairs, targets, walk_here
 from .values import (
@@ -439,6 +439,7 @@ class Judge:
                 outer.where[-1][1],
                 "the hook puts what it is shown into `%s` at every pass, with its graph, and "
                 "nothing empties it" % name,
+                hint=taken_off(self.file, outer.where[-1][1]),
             )
             return
         if moved_entry(outer.where[-1][1]) or perhaps_number(inner.where[-1][1]):
@@ -499,6 +500,7 @@ class Judge:
                     "`%s` of every batch is kept in `%s` on the card: it grows with the dataset"
                     % (n.label or "the output", obj.label or "a list"),
                     hint=_vectors(n.label, obj.label)
+                    or not _large(self.file, path[-1].where[-1][1], n.label, obj.label)
                     or _class_scores(self.file, path[-1].where[-1][1], n.label, obj.label)
                     or _one_number_each(self.file, path[-1].where[-1][1], n.label, obj.label)
                     or self._told_before(loop),
@@ -783,7 +785,11 @@ class Judge:
                 s,
                 "`%s` grows by one more batch in every round and nothing cuts it" % slot.label,
                 hint=not loop.backward
-                and (_vectors(slot.label) or self._told_before(loop))
+                and (
+                    _vectors(slot.label)
+                    or not _large(self.file, s, n.label, slot.label)
+                    or self._told_before(loop)
+                )
                 or _class_scores(self.file, s, n.label, slot.label)
                 or not _of_pixels(self.file)
                 and any(p.kind == "mask" for p in pieces(n)),
@@ -813,7 +819,7 @@ class Judge:
             if any(n.used for n in given) or given & self.m.returned:
                 continue
             place = self.file.places[s]
-            if place.loops and other_branch_is_quiet(self.file, place.loops[-1]):
+            if place.no_grad or place.loops and other_branch_is_quiet(self.file, place.loops[-1]):
                 continue
             if place.loops and _gradients_wanted(place.loops[-1]) or _calls_no_model(s):
                 continue
@@ -1119,6 +1125,35 @@ _FEATURES = re.compile(
     r"support|gallery|queries|keys$",
     re.I,
 )
+
+
+# Outputs with a number for each pixel, each word or each frame: by what the function speaks of, and
+# by what they are called themselves.
+_EXTENDED = re.compile(
+    r"segm|(^|_)dice|(^|_)m?iou|pixel|depth|voxel|unet|deeplab|vocab|causal|hidden|recon|heat_?map|"
+    r"saliency|restor|denois|inpaint|super_?res|render|spectro|perplex|seq2seq|optical_?flow",
+    re.I,
+)
+_PICTURES = re.compile(
+    r"image|img|picture|video|frame|wave|(^|_)(mels?|maps?|attn|masks?|volumes?|samples|series)($|_)|"
+    r"attention|gener|fake|whole|sequence|words|texts|everything",
+    re.I,
+)
+
+
+def _large(file: Any, s: Any, *labels: Any) -> bool:
+    """Does the function, or the name of a model, say that an output has many numbers? How large it
+    is otherwise is not in the file.
+    """
+    place = file.places.get(s)
+    where = place.function if place is not None and place.function is not None else file.tree
+    words = _words(where) | {getattr(where, "name", "")} | {x for x in labels if x}
+    return (
+        any(_EXTENDED.search(w) for w in words)
+        or any(_PICTURES.search(x) for x in [getattr(where, "name", ""), *labels] if x)
+        or _of_pixels(file)
+        or any(_LARGE_MODEL.search(w) for w in _words(file.tree))
+    )
 
 
 def _vectors(*labels: Any) -> bool:

@@ -963,7 +963,7 @@ _KNOWN_SETS = {
     "boston_housing": (52, 506),
     "iris": (16, 150),
 }
-_SMALL_SET = 512 << 20  # bytes; the machines that train have more to spare
+_SMALL_SET = 1 << 30  # bytes; the machines that train have more to spare
 
 
 def _small_set(file, size) -> bool:
@@ -975,7 +975,9 @@ def _small_set(file, size) -> bool:
         or isinstance(n, ast.Constant)
         and isinstance(n.value, str)
     } | {a.split(".")[-1] for a in file.aliases.values()}
-    known = [_KNOWN_SETS[x] for x in named if x in _KNOWN_SETS]
+    # "/data/CIFAR10/test" names the set too
+    parts = {p.lower() for x in named if isinstance(x, str) for p in re.split(r"[\\/.\s]", x)}
+    known = [_KNOWN_SETS[x] for x in parts if x in _KNOWN_SETS]
     if not known:
         return False
     return all(
