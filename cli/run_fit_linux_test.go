@@ -90,12 +90,8 @@ func TestFitRecoversFromHostOOM(t *testing.T) {
 		t.Fatal(err)
 	}
 	const rows, limit = "20000", "700MiB"
-	plain := exec.Command(python, script, rows)
-	plain.Env = append(os.Environ(), "OMP_NUM_THREADS=1")
-	want, err := plain.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testenv.Program{Python: python, Args: []string{script, rows},
+		Env: []string{"OMP_NUM_THREADS=1"}}.MustAsk(t).Out
 	home := t.TempDir()
 	out, notes, record, code := fitted(t, binary, home, "--fit", "--host-mem", limit, "--", python,
 		script, rows)

@@ -3,7 +3,6 @@ package plan
 import (
 	"encoding/json"
 	"math"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -32,11 +31,8 @@ func manySetup() Setup {
 func torchKeeps(t *testing.T, hows ...string) map[string]kept {
 	t.Helper()
 	python := testenv.Python(t, "torch", "transformers")
-	cmd := exec.Command(python, append([]string{filepath.Join("testdata", "many.py")}, hows...)...)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("many.py %v: %v", hows, err)
-	}
+	out := testenv.Program{Python: python,
+		Args: append([]string{filepath.Join("testdata", "many.py")}, hows...)}.MustAsk(t).Out
 	var k map[string]kept
 	if err := json.Unmarshal(out, &k); err != nil || len(k) != len(hows) {
 		t.Fatalf("many.py %v: %v in %q", hows, err, out)

@@ -2,9 +2,6 @@ package remedy
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -94,14 +91,7 @@ def trained(edited):
 
 print(float((trained(True) - trained(False)).abs().max()))
 `
-	path := filepath.Join(t.TempDir(), "edit.py")
-	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command(python, path).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out := testenv.Program{Python: python, Args: []string{"-c", script}}.MustAsk(t).Out
 	if off, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64); err != nil || off > 1e-14 {
 		t.Errorf("the weights differ by %s", out)
 	}
