@@ -23,9 +23,11 @@ demo: bin/memroom ## the main job, on a machine without a GPU
 	@examples/demo
 
 # Linters, fuzzing and release builds run beside the tests. Environments are installed in the background; a test that
-# needs one waits for it. The page's tests share one browser: starting one costs more than most of them.
+# needs one waits for it. The page's tests share one browser: starting one costs more than most of them. Ray's workers
+# run at niceness 15 by themselves: beside other tests they would wait for all of these while Ray's servers go on.
 test: ## everything: linters, types, fuzzing, release builds, and all tests against real frameworks
-	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true) MEMROOM_TEST_ENSURE=1 OMP_NUM_THREADS=1; \
+	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true) MEMROOM_TEST_ENSURE=1 OMP_NUM_THREADS=1 \
+	   RAY_worker_niceness=0; \
 	 [ -n "$$MEMROOM_TEST_PYTHON" ] || echo "SKIPPING everything that needs PyTorch or TensorFlow: see the lines above"; \
 	 { for name in $(ENVIRONMENTS); do testenv/ensure $$name || true; done; } >/dev/null & \
 	 mkdir -p bin; \
