@@ -65,7 +65,7 @@ func TestRehearsalOfCompiledModel(t *testing.T) {
 // A function is compiled like a model: what its fusion never makes is not counted. A model whose
 // program becomes a CUDA graph gets memory that nothing else uses.
 func TestRehearsalOfCompiledParts(t *testing.T) {
-	python := testenv.Python(t, "torch", "triton")
+	python := warm(t, testenv.Python(t, "torch", "triton"))
 	peak := map[string]plan.Prediction{}
 	for _, how := range []string{"eager", "compiled", "graphs"} {
 		p, message, code := rehearsed(t, python, []string{"--gpu", "H200"},
@@ -219,6 +219,7 @@ func TestRehearsalOfAModelLargerThanTheHost(t *testing.T) {
 }
 
 func TestRehearsalsThatCannotBeAnswered(t *testing.T) {
+	torch := warm(t, testenv.Python(t, "torch"))
 	for _, c := range []struct{ script, needs, says string }{
 		{"cpu.py", "torch", "put nothing on a GPU"},
 		{"nostep.py", "torch", "before its first optimizer step"},
@@ -228,7 +229,10 @@ func TestRehearsalsThatCannotBeAnswered(t *testing.T) {
 		{"absent.py", "torch", "exit status 2"},
 	} {
 		t.Run(c.script, func(t *testing.T) {
-			python := testenv.Python(t, "torch", c.needs)
+			python := torch
+			if testenv.Python(t, c.needs); c.script == "absent.py" { // Python itself says so
+				python = testenv.Python(t, "torch")
+			}
 			_, message, code := rehearsed(t, python, nil, script(c.script))
 			if code != exitUsage || !strings.Contains(message, c.says) ||
 				strings.Contains(message, "Traceback") {
@@ -241,7 +245,7 @@ func TestRehearsalsThatCannotBeAnswered(t *testing.T) {
 // TestRehearsalOfKeras: the traced step through TensorFlow's allocator, nothing trained, and said
 // to be unvalidated.
 func TestRehearsalOfKeras(t *testing.T) {
-	python := testenv.Python(t, "tensorflow")
+	python := testenv.Warm(t, testenv.Python(t, "tensorflow"), "tensorflow")
 	keras := func(kind, batch string) plan.Prediction {
 		t.Helper()
 		p, message, code := rehearsed(t, python, nil, script("keras_fit.py"), kind, batch)
