@@ -208,6 +208,19 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if found.detail == "kv_cache" && c.Fits == 0 && !lengthSaid.MatchString(c.Text) {
 		x.job.On[remedy.ShorterSequence] = "no length is said to be too large"
 	}
+	if found.detail == "kv_cache" && c.Fits > 0 {
+		x.job.On[remedy.ShorterSequence] = "the length that fits is said already"
+	}
+	if found.cause == CauseNeighbour && onCard(c) && c.Allocated != nil && c.Capacity != nil &&
+		6**c.Allocated < *c.Capacity && !large(c) {
+		for _, id := range []remedy.ID{remedy.MicroBatch, remedy.Checkpointing, remedy.MixedPrecision,
+			remedy.ShorterSequence, remedy.Quantize8Bit} {
+			x.job.On[id] = "little of what fills the card is this program's pool"
+		}
+	}
+	if found.cause == CauseHostData && c.Requested != nil && *c.Requested >= nobodysArray {
+		x.job.On[remedy.RaiseLimit] = "no machine has that much"
+	}
 	if (found.detail == "eval_phase" || found.detail == "eval_outputs") && onHost(c) {
 		x.job.On[remedy.EvalBatch] = "what is kept of all batches stays the same"
 	}
@@ -251,6 +264,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 
 // lengthSaid are words about a context that is too long for an engine's cache.
 var lengthSaid = regexp.MustCompile(`(?i)max(?:imum)?[ _-]?(?:seq|model)\w*[ _-]?len|context length|model length`)
+
+// nobodysArray is an array that no machine holds.
+const nobodysArray = 1024 * event.GiB
 
 // plainTable are lines that make a tensor of a shape that they name.
 var plainTable = regexp.MustCompile(`\b(?:torch|np|numpy|jnp|tf)\.(?:ones|zeros|empty|full|rand|randn|eye|arange)\(`)

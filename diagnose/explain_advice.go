@@ -81,6 +81,9 @@ func (x *Explanation) cures() []remedy.ID {
 	case x.Cause == CauseUnknown && (x.Where == event.WhereGPU || x.Where == event.WhereMPS):
 		list = slices.Concat(s.cures, situations["open"].cures)
 	}
+	if x.Cause == CauseHostData && x.job.Asked >= nobodysArray {
+		list = slices.Insert(slices.Clone(list), 0, remedy.CheckShapes)
+	}
 	if x.job.Framework == remedy.JAX && x.Where == event.WhereGPU && x.Cause == CauseUnknown &&
 		x.Capacity == nil && x.job.Maker != remedy.Google && len(list) > 0 {
 		list = slices.Insert(slices.Clone(list), 1, remedy.TFGrowth) // it takes a part of a card only

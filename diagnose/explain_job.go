@@ -199,12 +199,28 @@ func inUse(on map[remedy.ID]string, c *trace.Crash, h *trace.Hints) {
 	if packed := c.Signs[trace.SignPacked]; packed != "" {
 		on[remedy.Quantize8Bit], on[remedy.Quantize4Bit] = packed, packed
 	}
+	if halfInUse(c) {
+		on[remedy.MixedPrecision] = "the traceback runs in half precision"
+	}
 	if !seen(c, h, trace.SignWSL) && c.Kind != "" {
 		on[remedy.WSLMemory] = "nothing shows that it runs under WSL"
 	}
 	if len(c.Frames) > 0 && strings.Contains(c.Frames[0].File, "scaled_dot") {
 		on[remedy.Attention] = "the traceback runs in SDPA"
 	}
+}
+
+// Files and lines of training in half precision.
+var (
+	halfFiles = regexp.MustCompile(`(?i)(?:^|[/\\_])fp16|[/\\]amp[/\\]|grad_scaler|autocast_mode`)
+	halfLines = regexp.MustCompile(`\bscaled_loss\b|\bscaler\.(?:scale|step|unscale_)\(|\bautocast\(`)
+)
+
+// halfInUse reports whether a traceback shows that numbers of half width are in use.
+func halfInUse(c *trace.Crash) bool {
+	return slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+		return halfFiles.MatchString(f.File)
+	}) || slices.ContainsFunc(c.Code, halfLines.MatchString)
 }
 
 // ownLoop are files of libraries that have a loop for evaluation, without a graph.

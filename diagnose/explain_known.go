@@ -332,7 +332,7 @@ func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return judged{}, false
 	case c.Kind == "jax_exhausted" && onCard(c) && large(c):
 		return because(CauseBatch, "", 0.55,
-			"the program asked for %s at once: what the step itself needs, which grows with the batch",
+			"the program asked for %s at once: what the step itself needs, which grows with the batch or the input",
 			*c.Requested), true
 	case c.Where == event.WhereMPS && large(c) && oversizedBuffer.MatchString(c.Text):
 		return because(CauseBatch, "", 0.6,
@@ -341,8 +341,8 @@ func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			saying("one buffer of that size is more than Metal grants at once"), true
 	case onCard(c) && large(c) && c.Framework != "other":
 		return because(CauseBatch, "", 0.55,
-			"%s were asked for at once: most often what one batch needs, which grows with its size",
-			*c.Requested), true
+			"%s were asked for at once: most often what one %s needs, which grows with its size",
+			*c.Requested, map[bool]string{true: "batch", false: "input"}[inBatches(c, h)]), true
 	case c.Kind == "torch_cpu" && c.Requested != nil && *c.Requested >= hugeTensor &&
 		!slices.ContainsFunc(c.Code, madeOfData.MatchString):
 		return because(CauseUnknown, "host_tensor", 0,

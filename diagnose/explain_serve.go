@@ -74,7 +74,7 @@ var keepsCache = []string{"vllm", "sglang", "tgi", "ollama", "llama.cpp", "tenso
 
 // engineLoads are frames in which an inference engine makes and reads its weights.
 var engineLoads = stage{names: []string{"load_model", "get_model", "create_weights",
-	"_initialize_model", "initialize_model", "process_weights_after_loading"},
+	"_initialize_model", "initialize_model", "make_layers", "process_weights_after_loading"},
 	files: []string{"model_loader"}}
 
 // pickling are frames that turn an object into bytes; torch.save does so too, but that is a

@@ -80,7 +80,7 @@ var situations = map[string]situation{
 			remedy.SmallerImage}, true},
 	"images": {"the parts of the image generator do not fit beside each other",
 		[]remedy.ID{remedy.PipelineOffload, remedy.SmallerImage, remedy.Quantize8Bit,
-			remedy.MicroBatch}, true},
+			remedy.MicroBatch, remedy.RaiseLimit}, true},
 	"attention": {"the scores of all pairs of positions are kept, which grow with the square of the " +
 		"length",
 		[]remedy.ID{remedy.Attention, remedy.MicroBatch, remedy.ShorterSequence,

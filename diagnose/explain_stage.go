@@ -610,6 +610,11 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			j = j.also("%s steps had passed: the model fits, what was loaded came on top of it",
 				thousands(c.Steps))
 		}
+		if (j.detail == "forward" || j.detail == "backward") && c.Kind == "torch_raw" &&
+			c.Allocated == nil {
+			j.confidence = 0.5
+			j = j.also("the message has no figures: the card may have been full before")
+		}
 		if (j.detail == "forward" || j.detail == "backward") && !aTenth(c) && c.Steps == 0 &&
 			c.Allocated != nil {
 			j.confidence = 0.5

@@ -109,6 +109,9 @@ func howMicroBatch(job Job, after Setup) How {
 		return How{Args: lessWords}
 	}
 	if job.Inference {
+		if job.Program == "vllm" && job.Trainer != VLLM {
+			return How{Args: "--max-num-seqs 64"}
+		}
 		if job.Trainer == VLLM {
 			return How{Args: "--max-num-seqs 64 --max-num-batched-tokens 2048"}
 		}

@@ -1,5 +1,7 @@
 package remedy
 
+import "memroom/event"
+
 // pipelines: buffers between the disk and the model.
 func pipelines() []*Remedy {
 	return []*Remedy{{
@@ -121,6 +123,10 @@ var flatCode = map[Framework]string{
 func howPipeline(job Job, _ Setup) How {
 	code := "pipe.enable_model_cpu_offload(); pipe.vae.enable_tiling(); pipe.vae.enable_slicing()   # " +
 		"diffusers; a smaller image or fewer frames otherwise"
+	if job.Where == event.WhereMPS { // what waits in host memory takes room of the same memory
+		return How{Args: "tiled decoding, weights of fewer bits, a smaller image or fewer frames, fewer models loaded at " +
+			"once"}
+	}
 	switch job.Program {
 	case "comfyui":
 		return How{Args: "--lowvram   # and the node VAE Decode (Tiled), weights in fp8, a smaller image or " +

@@ -137,6 +137,8 @@ func (r *Remedy) TitleFor(job Job) string {
 		return "load the weights in their own precision, without a second copy"
 	case r.ID == SaveSharded && job.onHost():
 		return "save the shards, not the whole state dict"
+	case r.ID == PipelineOffload && job.Where == event.WhereMPS:
+		return "decode in tiles, and keep fewer parts of the pipeline loaded at once"
 	case r.ID == PipelineOffload && job.Trainer == Kohya:
 		return "let parts of the model wait in host memory"
 	case r.ID == SaveSharded && !job.shards():
@@ -192,6 +194,8 @@ func (r *Remedy) WhyFor(job Job) string {
 			"the size of the file where that holds half precision"
 	case r.ID == SaveSharded && job.onHost():
 		return "a whole state dict in one process needs host memory for all weights and states"
+	case r.ID == PipelineOffload && job.Where == event.WhereMPS:
+		return "decoding a whole image or clip at once is the peak; host and GPU share one memory there"
 	case r.ID == PipelineOffload && job.Trainer == Kohya:
 		return "blocks are copied to the card when they compute; encoders need not be there at all once " +
 			"their results are kept"

@@ -73,12 +73,20 @@ func readImageMemory(p *passage) *Crash {
 
 var arrayAsked = pattern(`unable to allocate {size}`)
 
+// nothingAsked is what a refusal of no bytes is: the library printed a shortage that is none.
+const nothingAsked = "an array of 0 bytes was refused: no shortage, but a wrong shape or versions of libraries " +
+	"that do not fit each other"
+
 func readArrayMemory(p *passage) *Crash {
 	t := p.text()
 	b := sizeIn(arrayAsked, t)
 	if b == nil || !strings.Contains(t, "array") && !strings.Contains(strings.ToLower(t),
 		"memoryerror") {
 		return nil
+	}
+	if *b == 0 {
+		return &Crash{Class: Other, Sure: 0.8, Where: event.WhereUnknown, Framework: "python",
+			What: nothingAsked}
 	}
 	return &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereHost, Framework: "python",
 		Requested: b}
@@ -127,6 +135,10 @@ func readMemoryError(p *passage) *Crash {
 	c := &Crash{Class: Exhausted, Sure: 0.9, Where: event.WhereHost, Framework: "python",
 		Requested: firstSize(sizeIn(arrayAsked, p.text()), arrayBytes(p.text()),
 			absurdNumber(line))}
+	if c.Requested != nil && *c.Requested == 0 {
+		return &Crash{Class: Other, Sure: 0.8, Where: event.WhereUnknown, Framework: "python",
+			What: nothingAsked}
+	}
 	if strings.Contains(lower, "cuda") && (strings.Contains(lower, "bad_alloc") ||
 		strings.Contains(strings.ToLower(line), "cudaerror")) {
 		c.Where, c.Framework = event.WhereGPU, "other"
@@ -190,7 +202,7 @@ func readErrno(p *passage) *Crash {
 	if strings.Contains(line, "--mem-fraction-static") {
 		return nil // an inference engine's share of a card
 	}
-	if p.word == "not enough memory" && !errorMark.MatchString(line) {
+	if p.word == "not enough memory" && (!errorMark.MatchString(line) || musing.MatchString(line)) {
 		return nil
 	}
 	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.9), Where: event.WhereHost,
@@ -205,6 +217,10 @@ func readErrno(p *passage) *Crash {
 	}
 	return c
 }
+
+// musing is a sentence of somebody who wonders, in which the words are no message.
+var musing = later(`(?i)\b(?:when|because|if|both|whether|since|maybe|perhaps|think|believe|seems?|enough and)\b` +
+	`[^:\n]{0,60}not enough memory`)
 
 // tooSmall is Windows' sentence about its page file in other languages.
 var tooSmall = later(`(?i)auslagerungsdatei ist zu klein|pagination est (?:insuffisant|trop petit)|` +

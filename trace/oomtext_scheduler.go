@@ -170,10 +170,14 @@ func readKubeOOM(p *passage) *Crash {
 // with a capital.
 var containerName = later(`^\s*([a-z0-9][a-z0-9.-]{0,60}):\s*$`)
 
+// plainHeading are words that people put above what they paste.
+var plainHeading = later(`^(?:errors?|outputs?|logs?|status|state|message|details?|events?|results?|describe|notes?|pod|` +
+	`example|info|reason|description|kubectl)$`)
+
 // containerAbove names the container that a reason belongs to, empty where it is not said.
 func containerAbove(p *passage) string {
 	for _, line := range p.above(14) {
-		if m := containerName.FindStringSubmatch(line); m != nil {
+		if m := containerName.FindStringSubmatch(line); m != nil && !plainHeading.MatchString(m[1]) {
 			return "the container " + m[1]
 		}
 	}

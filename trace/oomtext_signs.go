@@ -186,7 +186,7 @@ var signsNear = []sign{
 		`\bmerge_\w*lora`)},
 	{SignJoining, later(`zero_to_fp32|Processing zero checkpoint|dcp_to_torch|merge[-_]fsdp|merge-weights|` +
 		`(?i:consolidat\w+ (?:the )?(?:\w+ )?(?:shards|checkpoint|weights))|convert_checkpoint_to_hf`)},
-	{SignEngine, later(`(?:(?:gpu_memory_utilization|mem[-_]fraction[-_]static)["']?` +
+	{SignEngine, later(`(?:(?:gpu[-_]memory[-_]utilization|mem[-_]fraction[-_]static)["']?` +
 		`\s?[=:(]?\s?\(?|Available KV cache memory: )(0?\.\d+|1\.0|[\d.]+ GiB)`)},
 	{SignCapturing, later(`(?i)captur\w+ (?:the )?(?:cuda ?graphs?|cudagraphs?|model)|graph captur\w+`)},
 	{SignServing, later(`(?i)\bvllm\b|\bsglang\b|text[-_]generation[-_](?:inference|launcher|router|server|client)\b|` +
@@ -261,7 +261,8 @@ var signsNear = []sign{
 	{SignSharder, later(`(?i)megatron|\bdeepspeed\b|colossalai|\bnemo[/_-]|fairscale|torchtitan`)},
 	{SignRollouts, later(`(?i)\brllib\b|RolloutWorker|PolicyEvaluator|EnvRunner`)},
 	{SignAdapters, later(`(?i)[\w.]+[-_]q?lora\b|\bqlora\b|\bq?lora (?:fine-?tun|train|adapter|config|rank)\w*`)},
-	{SignBatchVain, later(`(?i)\b(?:reduc|lower|decreas|small|halv|shrink|chang)\w*\b[^.\n]{0,30}\bbatch` +
+	{SignBatchVain, later(`(?i)\beven (?:with|at|for|using) (?:\w+ ){0,3}(?:small\w*|tin(?:y|iest)|minimal|lowest) batch|` +
+		`(?i)\b(?:reduc|lower|decreas|small|halv|shrink|chang)\w*\b[^.\n]{0,30}\bbatch` +
 		`(?:[^.\n]|\.\w){0,60}\b(?:persist\w*|still\b|in vain|no effect|same (?:error|problem|issue)|` +
 		`(?:not|n't|never) (?:help|work|solve|fix|chang)\w*)`)},
 	{SignPinned, later(`pin_memory|page-?locked|pinned memory`)},
@@ -292,7 +293,7 @@ var signsFar = []entry{
 	{words: []string{"distinct sizes", "shuffle buffer", "eval_accumulation_steps",
 		"offload_optimizer", "offload_param", "offload.json", "offload_config", "cpu_offload",
 		"deepspeedzerooffload", "zero3_", "zero3.", "_zero3", "zero_3", "zero-3", "microsoft-standard",
-		"gpu_memory_utilization", "mem_fraction_static",
+		"gpu_memory_utilization", "gpu-memory-utilization", "mem_fraction_static",
 		"available kv cache memory", "pytorch_mps_high", "object_store_memory",
 		"spilled ", "resuming from", "created tensorflow device", "created device", "freememory",
 		"resume_from_checkpoint", "save_steps", "num_workers", "num-workers",
