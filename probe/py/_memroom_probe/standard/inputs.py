@@ -2,9 +2,15 @@
 pass.
 """
 
+from __future__ import annotations
+
 import inspect
+from typing import TYPE_CHECKING, Any, Callable
 
 from . import models
+
+if TYPE_CHECKING:
+    import torch
 
 FRAMES = 8  # of a video, where the configuration does not say
 OBJECTS = 4  # to detect or to segment, in an image
@@ -23,22 +29,27 @@ BINS_FIRST = ("Whisper", "Moonshine", "Audio", "Omni", "Voxtral", "Glm", "Flamin
 class Batch:
     """Makes inputs. `seq` and `image` are what the user asked for; 0 is the model's own."""
 
-    def __init__(self, model, spec, torch):
+    def __init__(self, model: torch.nn.Module, spec: dict[str, Any], torch: Any) -> None:
         self.model, self.config, self.torch = model, getattr(model, "config", None), torch
-        self.size, self.seq, self.image = spec["batch"], spec.get("seq") or 0, spec.get("image")
+        self.size: int = spec["batch"]
+        self.seq: int = spec.get("seq") or 0
+        self.image: int = spec.get("image") or 0
         self.takes = inspect.signature(model.forward).parameters
         self.name = type(model).__name__
         self.device = "cpu"
-        self.sides = None  # of images, where other ones than the configuration's must be tried
+        # of images, where other ones than the configuration's must be tried
+        self.sides: tuple[int, int] | None = None
         # where the weights are in half precision and nothing casts, so are images and sound
         half = {"bf16": torch.bfloat16, "fp16": torch.float16}
-        self.float = half.get(spec.get("precision"), torch.float32)
+        self.float: torch.dtype = half.get(spec.get("precision", ""), torch.float32)
         self.configs = models.parts_of(self.config) if self.config is not None else []
 
     # -- what the configuration says
 
-    def find(self, *names, among=None, default=None):
-        """The first number of one of these names, in the configuration or those inside it."""
+    def find(self, *names: str, among: list[Any] | None = None, default: int = 0) -> int:
+        """The first number above 0 of one of these names, in the configuration or those inside
+        it.
+        """
         for part in among or self.configs:
             for name in names:
                 value = getattr(part, name, None)
@@ -48,16 +59,16 @@ class Batch:
                     return value
         return default
 
-    def seeing(self):
+    def seeing(self) -> list[Any]:
         """The configurations of the part that sees, before all others."""
         first = [c for c in self.configs if "vision" in type(c).__name__.lower()]
         return first + [c for c in self.configs if c not in first]
 
-    def reading(self):
+    def reading(self) -> list[Any]:
         first = [c for c in self.configs if "text" in type(c).__name__.lower()]
         return first + [c for c in self.configs if c not in first]
 
-    def length(self):
+    def length(self) -> int:
         most = self.find(
             "max_position_embeddings",
             "n_positions",
@@ -76,7 +87,7 @@ class Batch:
             return axes[0] * axes[1]  # Reformer trains at this length only
         return min(self.seq or 1024, max(8, most - offset))
 
-    def side(self):
+    def side(self) -> int:
         if self.image:
             return self.image
         if self.sides:
@@ -93,22 +104,22 @@ class Batch:
 
     # -- tensors
 
-    def ints(self, high, *shape):
+    def ints(self, high: int, *shape: int) -> torch.Tensor:
         return self.torch.randint(0, max(2, high), shape).to(self.device)
 
-    def floats(self, *shape):
+    def floats(self, *shape: int) -> torch.Tensor:
         return self.torch.randn(shape).to(self.float).to(self.device)
 
-    def ids(self, length=None):
+    def ids(self, length: int | None = None) -> torch.Tensor:
         return self.host_ids(length or self.length()).to(self.device)
 
-    def host_ids(self, length):
+    def host_ids(self, length: int) -> torch.Tensor:
         """Words that no special token is among, where the vocabulary has room for that."""
         vocabulary = self.find("vocab_size", among=self.reading(), default=1000)
         low = 10 if vocabulary > 20 else 0
         return self.torch.randint(low, max(low + 2, min(vocabulary, 1000)), (self.size, length))
 
-    def pixels(self):
+    def pixels(self) -> torch.Tensor:
         channels = self.find(
             "num_channels", "in_channels", "in_chans", among=self.seeing(), default=3
         )
@@ -119,7 +130,7 @@ class Batch:
             return self.floats(self.size, frames, channels, high, wide)
         return self.floats(self.size, channels, high, wide)
 
-    def width(self, high):
+    def width(self, high: int) -> int:
         """The other side of an image that is no square (people standing, spectrograms)."""
         if self.sides:
             return self.sides[1]
@@ -129,19 +140,17 @@ class Batch:
                 return size[1]
         return high
 
-    def sees_video(self):
+    def sees_video(self) -> bool:
         return any(
             w in self.name.lower() for w in ("video", "vivit", "timesformer", "xclip", "tvp")
         )
 
-    def patches(self):
+    def patches(self) -> tuple[torch.Tensor, torch.Tensor, int]:
         """Images cut into patches, with the grid they come from (Qwen's way)."""
         part = self.seeing()[0]
         patch = self.find("patch_size", among=[part], default=14)
         time = self.find("temporal_patch_size", among=[part], default=1)
         merge = self.find("spatial_merge_size", "merge_size", among=[part], default=2)
-        if isinstance(merge, (list, tuple)):
-            merge = merge[0]
         channels = self.find("in_channels", "in_chans", "num_channels", among=[part], default=3)
         side = max(patch * merge, (self.image or 224) // (patch * merge) * patch * merge)
         grid = side // patch
@@ -149,7 +158,7 @@ class Batch:
         sizes = self.torch.tensor([[1, grid, grid]] * self.size).to(self.device)
         return pixels, sizes, grid * grid // (merge * merge)
 
-    def padded_patches(self):
+    def padded_patches(self) -> dict[str, Callable[[], torch.Tensor]]:
         """Patches with the grid of each image, as many as the model has positions for."""
         part, n, torch = self.seeing()[0], self.size, self.torch
         patch = self.find("patch_size", among=[part], default=16)
@@ -165,7 +174,7 @@ class Batch:
             "spatial_shapes": lambda: torch.tensor([[side, side]] * n).to(self.device),
         }
 
-    def sound(self):
+    def sound(self) -> torch.Tensor:
         """Features of sound: [batch, bins, frames] or [batch, frames, bins]."""
         bins = self.find(
             "feature_projection_input_dim",
@@ -182,7 +191,7 @@ class Batch:
             return self.floats(self.size, bins, min(frames, 3000))
         return self.floats(self.size, min(max(self.seq, 200) if self.seq else 1000, frames), bins)
 
-    def waves(self):
+    def waves(self) -> torch.Tensor:
         if "mel" in " ".join(vars(self.config)) and not hasattr(self.config, "conv_dim"):
             length = self.find("max_length", "spec_size", default=1024)
             bins = self.find("num_mel_bins", default=128)
@@ -191,14 +200,14 @@ class Batch:
         length = max(self.seq, SHORTEST) if self.seq else HEARD
         return self.floats(self.size, 1, length) if one else self.floats(self.size, length)
 
-    def series(self):
+    def series(self) -> torch.Tensor:
         length = self.find("context_length", "prompt_length", "prediction_length", default=32)
         channels = self.find("num_input_channels", "input_size", default=1)
         return self.floats(self.size, length, channels)
 
     # -- the whole batch
 
-    def arguments(self, labelled=False):
+    def arguments(self, labelled: bool = False) -> dict[str, Any]:
         """What the forward pass is called with, without labels; with them a decoder's input is made
         from them.
         """
@@ -222,7 +231,7 @@ class Batch:
             made.setdefault("decoder_input_ids", self.ids(min(self.length(), 64)))
         return made
 
-    def main(self, name):
+    def main(self, name: str) -> bool:
         """Whether an argument that may be left out is what the model is for."""
         said = getattr(self.model, "main_input_name", "input_ids")
         if name == said:
@@ -245,10 +254,10 @@ class Batch:
             return True  # sound beside words (CLAP)
         return name in needed and name == said
 
-    def reads(self):
+    def reads(self) -> bool:
         return any("text" in type(c).__name__.lower() for c in self.configs)
 
-    def talks_of_images(self):
+    def talks_of_images(self) -> bool:
         """Whether images stand for tokens among others: losses.py puts those together."""
         return any(
             hasattr(c, n)
@@ -256,14 +265,14 @@ class Batch:
             for n in ("image_token_id", "image_token_index", "vision_start_token_id", "image_token")
         )
 
-    def talks_of_sound(self):
+    def talks_of_sound(self) -> bool:
         """Whether sound stands for tokens among others."""
         return "input_ids" in self.takes and any(
             hasattr(owner, "get_audio_features")
             for owner in (self.model, getattr(self.model, "model", None))
         )
 
-    def heard(self, listen, model):
+    def heard(self, listen: Callable[..., Any], model: torch.nn.Module) -> dict[str, torch.Tensor]:
         """What the part that listens is called with, by the names that it has for it."""
         names = set(inspect.signature(listen).parameters) | set(self.takes)
         features = self.sound() if "input_features" in names else self.waves()
@@ -277,10 +286,10 @@ class Batch:
             given["audio_feature_lengths"] = full.sum(-1)
         return given
 
-    def bins_first(self):
+    def bins_first(self) -> bool:
         return any(w in self.name for w in BINS_FIRST)
 
-    def makers(self):
+    def makers(self) -> dict[str, Callable[[], torch.Tensor]]:
         n, torch = self.size, self.torch
         if "spatial_shapes" in self.takes:  # patches of images of any shape, padded (SigLIP 2)
             return {"input_ids": self.ids, **self.padded_patches()}
@@ -327,13 +336,13 @@ class Batch:
             "timesteps": lambda: self.ints(20, n, 20),
         }
 
-    def sample(self):
+    def sample(self) -> torch.Tensor:
         """Noise for a diffusion model."""
         side = self.image or self.find("sample_size", default=64)
         channels = self.find("in_channels", default=4)
         return self.floats(self.size, channels, side, side)
 
-    def conditions(self):
+    def conditions(self) -> torch.Tensor:
         width = self.find(
             "cross_attention_dim", "joint_attention_dim", "caption_channels", default=768
         )

@@ -1,12 +1,25 @@
 """The loop: choose a way that works, then train with it."""
 
+from __future__ import annotations
+
 import os
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 from ..rehearse import cudnn, waiting
 from .models import Unbuildable
 
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module, Parameter
+    from torch.optim import Optimizer
 
-def autocast(spec, torch):
+    from .inputs import Batch
+    from .losses import Way
+    from .shard import Ranks
+
+
+def autocast(spec: dict[str, Any], torch: Any) -> AbstractContextManager[Any]:
     precision = spec["precision"]
     if spec["autocast"] or spec["load_in"] and not spec["no_upcast"]:
         precision = "amp_" + precision.replace("amp_", "")
@@ -23,7 +36,9 @@ CRASHED = "the trial crashed"
 TRIES = 3
 
 
-def first_that_works(ways, model, batch, spec, torch):
+def first_that_works(
+    ways: list[Way], model: Module, batch: Batch, spec: dict[str, Any], torch: Any
+) -> Way:
     """The first way whose forward and backward pass run. Each is tried in a process of its own, so
     that what a failed one allocates is not recorded.
     """
@@ -51,7 +66,7 @@ def first_that_works(ways, model, batch, spec, torch):
     )
 
 
-def tried(way, model, batch, spec, torch):
+def tried(way: Way, model: Module, batch: Batch, spec: dict[str, Any], torch: Any) -> str | None:
     """What went wrong with a way, None if nothing did."""
     read, write = os.pipe()
     child = os.fork()
@@ -76,7 +91,7 @@ def tried(way, model, batch, spec, torch):
     return said or CRASHED
 
 
-def trial(way, model, batch, spec, torch):
+def trial(way: Way, model: Module, batch: Batch, spec: dict[str, Any], torch: Any) -> str:
     try:
         model.to("cuda")
         batch.device = "cuda"
@@ -93,11 +108,13 @@ def trial(way, model, batch, spec, torch):
         return "%s: %.200s" % (type(e).__name__, str(e).split("\n")[0])
 
 
-def steps(model, batch, way, spec, torch, ranks):
+def steps(
+    model: Module, batch: Batch, way: Way, spec: dict[str, Any], torch: Any, ranks: Ranks
+) -> None:
     """Trains until the rehearsal has seen enough."""
     ranks.load()
     trained = [p for p in model.parameters() if p.requires_grad]
-    opt = optimizer(spec["optimizer"], trained, torch)
+    opt: Optimizer | Nothing = optimizer(spec["optimizer"], trained, torch)
     batch.device = "cuda"
     scaler = torch.amp.GradScaler("cuda", enabled=spec["precision"] == "amp_fp16")
     if spec["in_backward"]:
@@ -125,7 +142,7 @@ def steps(model, batch, way, spec, torch, ranks):
 LENGTHS = 12  # steps of different lengths; the allocator's cache has seen its worst then
 
 
-def lengths_of(spec, batch):
+def lengths_of(spec: dict[str, Any], batch: Batch) -> list[int]:
     """Lengths of samples in an order that chance gives, the longest among the first."""
     if not spec["shortest"]:
         return []
@@ -138,7 +155,7 @@ def lengths_of(spec, batch):
     return found
 
 
-def evaluate(model, batch, way, spec, torch):
+def evaluate(model: Module, batch: Batch, way: Way, spec: dict[str, Any], torch: Any) -> None:
     """A forward pass without gradients, with a batch of its own size."""
     size, batch.size = batch.size, spec["eval_batch"]
     model.eval()
@@ -153,21 +170,21 @@ class Nothing:
     them by it.
     """
 
-    def __init__(self, optimizers, torch):
+    def __init__(self, optimizers: dict[Parameter, Optimizer], torch: Any) -> None:
         self.optimizers = optimizers
         self.last = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.0)
 
-    def step(self):
+    def step(self) -> None:
         self.last.step()
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         pass
 
 
-def in_backward(name, parameters, torch):
+def in_backward(name: str, parameters: list[Parameter], torch: Any) -> Nothing:
     each = {p: optimizer(name, [p], torch) for p in parameters}
 
-    def ready(p):
+    def ready(p: Parameter) -> None:
         each[p].step()
         each[p].zero_grad()
 
@@ -176,7 +193,7 @@ def in_backward(name, parameters, torch):
     return Nothing(each, torch)
 
 
-def optimizer(name, parameters, torch):
+def optimizer(name: str, parameters: list[Parameter], torch: Any) -> Optimizer:
     optim = torch.optim
     kinds = {
         "adamw": lambda: optim.AdamW(parameters, lr=1e-4),
@@ -221,18 +238,18 @@ LEAST = 4096  # elements from which bitsandbytes keeps states in 8 bits
 LEAST_PAGED = 100_000  # and from which it pages them
 
 
-def eight_bit(parameters, torch, states, paged):
+def eight_bit(parameters: list[Parameter], torch: Any, states: int, paged: bool) -> Optimizer:
     """An optimizer that keeps what bitsandbytes' do: a byte an element and a scale a block."""
 
     class EightBit(torch.optim.Optimizer):
         @torch.no_grad()
-        def step(self, closure=None):
+        def step(self, closure: Any = None) -> None:
             for group in self.param_groups:
                 for p in group["params"]:
                     if p.grad is not None and not self.state[p]:
                         self.state[p] = self.made(p)
 
-        def made(self, p):
+        def made(self, p: Parameter) -> dict[str, Tensor]:
             n = p.numel()
             kind = torch.uint8 if n >= LEAST else torch.float32
             found = {}
@@ -246,7 +263,7 @@ def eight_bit(parameters, torch, states, paged):
     return EightBit(parameters, {})
 
 
-def muon(parameters, torch):
+def muon(parameters: list[Parameter], torch: Any) -> Optimizer:
     """Muon for matrices, AdamW for the rest, stepped as one."""
     if not hasattr(torch.optim, "Muon"):
         raise Unbuildable("torch %s has no Muon: 2.9 is the first that has" % torch.__version__)
@@ -258,11 +275,11 @@ def muon(parameters, torch):
     second = torch.optim.AdamW(rest, lr=1e-4)
     step, zero = first.step, first.zero_grad
 
-    def both(*args, **kwargs):
+    def both(*args: Any, **kwargs: Any) -> Any:
         second.step()
         return step(*args, **kwargs)
 
-    def none(set_to_none=True):
+    def none(set_to_none: bool = True) -> None:
         second.zero_grad(set_to_none)
         zero(set_to_none)
 

@@ -2,7 +2,14 @@
 one, else the mean of what it returns. loop.py tries the ways in turn.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable
+
 from . import inputs
+
+if TYPE_CHECKING:
+    import torch
 
 OBJECTS = inputs.OBJECTS
 
@@ -13,11 +20,11 @@ MEAN = "the mean of the outputs stands for the loss"
 class Way:
     """One way of calling a model: `call` gives the loss, `says` what is left out, if anything."""
 
-    def __init__(self, call, says=""):
+    def __init__(self, call: Callable[[], torch.Tensor], says: str = "") -> None:
         self.call, self.says = call, says
 
 
-def ways(model, batch):
+def ways(model: torch.nn.Module, batch: inputs.Batch) -> list[Way]:
     """The ways to train this model, the most faithful first."""
     found = []
     if batch.talks_of_images():
@@ -61,7 +68,7 @@ def ways(model, batch):
 SIDES = ((48, 320), (640, 640), (512, 512), (384, 384), (256, 256), (1024, 1024))
 
 
-def other_images(model, batch):
+def other_images(model: torch.nn.Module, batch: inputs.Batch) -> list[Way]:
     """Ways with images that the configuration does not speak of."""
     found = [
         Way(lambda: stacked(model, batch, 1), "each sample has one image"),
@@ -77,7 +84,7 @@ def other_images(model, batch):
     return found
 
 
-def many(batch, count):
+def many(batch: inputs.Batch, count: int) -> dict[str, Any]:
     """Inputs with several images a sample."""
     arguments = batch.arguments()
     pixels = batch.pixels()
@@ -85,7 +92,7 @@ def many(batch, count):
     return arguments
 
 
-def stacked(model, batch, count):
+def stacked(model: torch.nn.Module, batch: inputs.Batch, count: int) -> torch.Tensor:
     arguments = many(batch, count)
     if "image_attention_mask" in batch.takes:
         shape = (batch.size, arguments["input_ids"].shape[1], count)
@@ -94,7 +101,7 @@ def stacked(model, batch, count):
     return loss_of(model(**arguments), batch)
 
 
-def sized(model, batch, sides):
+def sized(model: torch.nn.Module, batch: inputs.Batch, sides: tuple[int, int]) -> torch.Tensor:
     batch.sides = sides
     try:
         return returned(model, batch, batch.arguments())
@@ -102,7 +109,7 @@ def sized(model, batch, sides):
         batch.sides = None
 
 
-def parts_with_inputs(model):
+def parts_with_inputs(model: torch.nn.Module) -> list[str]:
     """Names of parts that may be rehearsed alone: the usual ones, then others, largest first."""
     usual = ["vision_tower", "vision_model", "visual", "language_model", "encoder"]
     others = [
@@ -113,13 +120,13 @@ def parts_with_inputs(model):
     return usual + [name for _, name in sorted(others, reverse=True)][:3]
 
 
-def one_series(model, batch):
+def one_series(model: torch.nn.Module, batch: inputs.Batch) -> torch.Tensor:
     """A series without channels."""
     length = max(batch.find("context_length", default=32), 32)
     return returned(model, batch, {"past_values": batch.floats(batch.size, length)})
 
 
-def bare(batch):
+def bare(batch: inputs.Batch) -> dict[str, torch.Tensor]:
     """The main input alone."""
     name = getattr(batch.model, "main_input_name", "input_ids")
     maker = batch.makers().get(name)
@@ -128,17 +135,19 @@ def bare(batch):
     return {name: maker()}
 
 
-def labelled(model, batch):
+def labelled(model: torch.nn.Module, batch: inputs.Batch) -> torch.Tensor:
     arguments = batch.arguments(labelled=True)
     arguments.update(labels_for(batch, arguments))
     return loss_of(model(**arguments), batch)
 
 
-def returned(model, batch, arguments):
+def returned(
+    model: torch.nn.Module, batch: inputs.Batch, arguments: dict[str, Any]
+) -> torch.Tensor:
     return mean_of(model(**arguments), batch)
 
 
-def with_patches(model, batch):
+def with_patches(model: torch.nn.Module, batch: inputs.Batch) -> torch.Tensor:
     """Images as patches with their grid, their places among the words marked."""
     pixels, grid, tokens = batch.patches()
     ids = mark(batch, tokens)
@@ -148,7 +157,7 @@ def with_patches(model, batch):
     return loss_of(model(**arguments), batch)
 
 
-def with_images(model, batch, sized):
+def with_images(model: torch.nn.Module, batch: inputs.Batch, sized: bool) -> torch.Tensor:
     pixels = batch.pixels()
     sizes = sizes_for(batch) if sized else {}
     tokens = tokens_of(model, batch, pixels, sizes)
@@ -162,17 +171,22 @@ def with_images(model, batch, sized):
     return loss_of(model(**arguments), batch)
 
 
-def sizes_for(batch):
+def sizes_for(batch: inputs.Batch) -> dict[str, torch.Tensor]:
     side = batch.side()
     return {"image_sizes": batch.torch.tensor([[side, side]] * batch.size).to(batch.device)}
 
 
-def tokens_of(model, batch, pixels, sizes):
+def tokens_of(
+    model: torch.nn.Module,
+    batch: inputs.Batch,
+    pixels: torch.Tensor,
+    sizes: dict[str, torch.Tensor],
+) -> int:
     """How many tokens an image becomes."""
     return count_of(features_of(model, pixels, sizes), batch)
 
 
-def count_of(features, batch):
+def count_of(features: object, batch: inputs.Batch) -> int:
     """How many tokens features are, a sample."""
     listed = isinstance(features, (list, tuple))  # one entry an image, or one for all of them
     count = 0
@@ -187,7 +201,9 @@ def count_of(features, batch):
     return count
 
 
-def features_of(model, pixels, sizes):
+def features_of(
+    model: torch.nn.Module, pixels: torch.Tensor, sizes: dict[str, torch.Tensor]
+) -> Any:
     for owner in (model, getattr(model, "model", None)):
         if owner is not None and hasattr(owner, "get_image_features"):
             out = owner.get_image_features(pixel_values=pixels, **sizes)
@@ -196,7 +212,7 @@ def features_of(model, pixels, sizes):
     raise ValueError("no features of images")
 
 
-def beside_images(model, batch):
+def beside_images(model: torch.nn.Module, batch: inputs.Batch) -> torch.Tensor:
     """The words' loss and the mean of the images' features: the same towers, run beside each
     other.
     """
@@ -224,7 +240,7 @@ def beside_images(model, batch):
         raise
 
 
-def sound_of(model, batch):
+def sound_of(model: torch.nn.Module, batch: inputs.Batch) -> tuple[Any, dict[str, torch.Tensor]]:
     """The features of sound, and what they were made from."""
     for owner in (model, getattr(model, "model", None)):
         if owner is not None and hasattr(owner, "get_audio_features"):
@@ -235,7 +251,7 @@ def sound_of(model, batch):
     raise ValueError("no features of sound")
 
 
-def with_sound(model, batch):
+def with_sound(model: torch.nn.Module, batch: inputs.Batch) -> torch.Tensor:
     """Sound among the words, its places marked."""
     features, given = sound_of(model, batch)
     tokens = count_of(features, batch)
@@ -248,7 +264,7 @@ def with_sound(model, batch):
     return loss_of(model(**arguments), batch)
 
 
-def beside_sound(model, batch):
+def beside_sound(model: torch.nn.Module, batch: inputs.Batch) -> torch.Tensor:
     ids = batch.ids()
     arguments = {"input_ids": ids}
     if "labels" in batch.takes:
@@ -257,11 +273,11 @@ def beside_sound(model, batch):
     return loss_of(model(**arguments), batch) + mean_of(features, batch)
 
 
-def first_type(module):
+def first_type(module: torch.nn.Module) -> torch.dtype:
     return next(module.parameters()).dtype
 
 
-def of_part(model, batch, name):
+def of_part(model: torch.nn.Module, batch: inputs.Batch, name: str) -> torch.Tensor:
     """The mean of what one part returns."""
     for owner in (model, getattr(model, "model", None)):
         part = getattr(owner, name, None)
@@ -280,7 +296,7 @@ IMAGE_TOKENS = ("image_token_id", "image_token_index", "img_context_token_id")
 AUDIO_TOKENS = ("audio_token_id", "audio_token_index")
 
 
-def image_token(batch, names=IMAGE_TOKENS):
+def image_token(batch: inputs.Batch, names: tuple[str, ...] = IMAGE_TOKENS) -> int:
     for part in batch.configs:
         for name in names:
             value = getattr(part, name, None)
@@ -289,7 +305,7 @@ def image_token(batch, names=IMAGE_TOKENS):
     raise ValueError("no token stands for it")
 
 
-def mark(batch, tokens, names=IMAGE_TOKENS):
+def mark(batch: inputs.Batch, tokens: int, names: tuple[str, ...] = IMAGE_TOKENS) -> torch.Tensor:
     """Words, with the tokens that stand for an image or for sound behind the first."""
     rows = []
     for row in batch.host_ids(max(batch.length(), tokens + 8)).tolist():
@@ -298,7 +314,7 @@ def mark(batch, tokens, names=IMAGE_TOKENS):
     return batch.torch.tensor(rows).to(batch.device)
 
 
-def labels_for(batch, arguments):
+def labels_for(batch: inputs.Batch, arguments: dict[str, Any]) -> dict[str, Any]:
     """Labels of the form that the class wants, by its name."""
     takes, name, torch = batch.takes, batch.name, batch.torch
     if "start_positions" in takes:
@@ -337,7 +353,7 @@ def labels_for(batch, arguments):
     return {"labels": batch.ids(32)}
 
 
-def speech(batch, arguments):
+def speech(batch: inputs.Batch, arguments: dict[str, Any]) -> dict[str, torch.Tensor]:
     """A spectrogram of two frames a sound, with the pitch and the energy of each sound."""
     n, length = arguments["input_ids"].shape
     bins = batch.find("num_mel_bins", default=80)
@@ -350,17 +366,20 @@ def speech(batch, arguments):
     return {name: value for name, value in found.items() if name in batch.takes}
 
 
-def masks(batch):
+def masks(batch: inputs.Batch) -> dict[str, Any]:
     side = batch.side()
     mask = batch.torch.zeros((OBJECTS, side, side)).to(batch.device)
     classes = batch.ints(2, OBJECTS)
-    found = {"mask_labels": [mask] * batch.size, "class_labels": [classes] * batch.size}
+    found: dict[str, Any] = {
+        "mask_labels": [mask] * batch.size,
+        "class_labels": [classes] * batch.size,
+    }
     if "task_inputs" in batch.takes:
         found["task_inputs"] = batch.ids(77)
     return found
 
 
-def loss_of(out, batch):
+def loss_of(out: Any, batch: inputs.Batch) -> torch.Tensor:
     loss = getattr(out, "loss", None)
     if loss is None and isinstance(out, dict):
         loss = out.get("loss")
@@ -369,7 +388,7 @@ def loss_of(out, batch):
     return loss.float().mean() if loss.dim() else loss.float()
 
 
-def mean_of(out, batch):
+def mean_of(out: object, batch: inputs.Batch) -> torch.Tensor:
     """The sum of the means of all numbers that a gradient flows from."""
     total = None
     for t in tensors_in(out):
@@ -381,7 +400,7 @@ def mean_of(out, batch):
     return total
 
 
-def tensors_in(value):
+def tensors_in(value: Any) -> list[torch.Tensor]:
     if hasattr(value, "dtype") and hasattr(value, "dim"):
         return [value]
     if isinstance(value, dict):

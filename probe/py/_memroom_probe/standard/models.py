@@ -1,9 +1,16 @@
 """Which class a configuration stands for, and the model made from it."""
 
+from __future__ import annotations
+
 import copy
 import importlib.util
 import json
 import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig, PreTrainedModel
 
 # Tasks in the order in which a configuration without `architectures` is trained.
 TASKS = (
@@ -48,7 +55,7 @@ class Unbuildable(Exception):
     """The library has no such model; says why."""
 
 
-def read(path):
+def read(path: str) -> dict[str, Any]:
     """The configuration's JSON, of a file or of the folder that holds it."""
     if os.path.isdir(path):
         path = os.path.join(path, "config.json")
@@ -56,7 +63,7 @@ def read(path):
         return json.load(file)
 
 
-def classes_of(values, transformers):
+def classes_of(values: dict[str, Any], transformers: Any) -> list[type[PreTrainedModel]]:
     """The model classes that a configuration names, or that fit its type: the best first."""
     for name in values.get("architectures") or ():
         found = getattr(transformers, name, None)
@@ -82,7 +89,7 @@ def classes_of(values, transformers):
     return list(dict.fromkeys(classes))
 
 
-def reads(found, kind):
+def reads(found: type[PreTrainedModel], kind: str | None) -> bool:
     """Whether a class is for configurations of this type: some tables name the class of a part."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -90,7 +97,7 @@ def reads(found, kind):
     return not isinstance(wanted, type) or issubclass(CONFIG_MAPPING[kind], wanted)
 
 
-def make(values, spec, torch):
+def make(values: dict[str, Any], spec: dict[str, Any], torch: Any) -> torch.nn.Module:
     """The model on the host, from its configuration: the weights are never read."""
     if "_class_name" in values:
         return make_diffuser(values, torch)
@@ -136,7 +143,7 @@ def make(values, spec, torch):
     raise Unbuildable("%s cannot be built: %s" % (found[0].__name__, error))
 
 
-def trained_part(model, spec, torch):
+def trained_part(model: PreTrainedModel, spec: dict[str, Any], torch: Any) -> torch.nn.Module:
     """A model that only joins others has no forward pass: the part that is trained is the largest
     one that has.
     """
@@ -157,7 +164,9 @@ def trained_part(model, spec, torch):
     return part
 
 
-def language_model(config, transformers, dtype):
+def language_model(
+    config: PretrainedConfig, transformers: Any, dtype: torch.dtype
+) -> PreTrainedModel | None:
     """The part that reads and writes, of a model whose other parts need a missing library."""
     from transformers.models.auto import modeling_auto
 
@@ -171,12 +180,12 @@ def language_model(config, transformers, dtype):
     return None
 
 
-def error_text(e):
+def error_text(e: Exception) -> str:
     lines = [line for line in str(e).split("\n") if line.strip()]
     return "%s: %.300s" % (type(e).__name__, lines[0] if lines else "")
 
 
-def base_of(kind, transformers):
+def base_of(kind: str | None, transformers: Any) -> Any:
     """The model without a head: a head may need a library that is not there."""
     from transformers.models.auto import modeling_auto
 
@@ -185,7 +194,7 @@ def base_of(kind, transformers):
     return getattr(transformers, name)
 
 
-def own_backbone(config, transformers):
+def own_backbone(config: PretrainedConfig, transformers: Any) -> None:
     """Where timm is missing, transformers' own ResNet or Swin stands for a backbone of timm."""
     if importlib.util.find_spec("timm") is not None:
         return
@@ -200,7 +209,7 @@ def own_backbone(config, transformers):
                 part.timm_kwargs = {}
 
 
-def quiet(config):
+def quiet(config: PretrainedConfig) -> None:
     """Training keeps no cache, and outputs are structures. No layer is left out by chance: most
     steps of such models leave out none, and those need the most.
     """
@@ -220,7 +229,7 @@ def quiet(config):
             part.pad_token_id = None
 
 
-def parts_of(config):
+def parts_of(config: Any) -> list[Any]:
     """A configuration and those inside it."""
     found, seen = [config], {id(config)}
     for part in found:
@@ -231,7 +240,7 @@ def parts_of(config):
     return found
 
 
-def make_diffuser(values, torch):
+def make_diffuser(values: dict[str, Any], torch: Any) -> torch.nn.Module:
     import diffusers
 
     found = getattr(diffusers, values["_class_name"], None)
