@@ -5,33 +5,40 @@ asked, so the choice is made here by the same conditions (ATen's sdp_utils) and 
 is called. The math implementation is torch's own composite: its parts pass the stage one by one.
 """
 
+from __future__ import annotations
+
 import functools
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from .rules import Rules
+    from .stage import Call, Rule, Stage
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
 LARGE = ((8, 0), (9, 0), (10, 0), (10, 3))  # cards with 160 KiB of shared memory a block and more
 
 
-def install(stage):
+def install(stage: Stage) -> None:
     library = torch.library.Library("aten", "IMPL")
     library.impl("scaled_dot_product_attention", functools.partial(attend, stage), "AutogradCUDA")
     stage.attention = library  # registrations last as long as the library object
 
 
 def attend(
-    stage,
-    query,
-    key,
-    value,
-    attn_mask=None,
-    dropout_p=0.0,
-    is_causal=False,
+    stage: Stage,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
     *,
-    scale=None,
-    enable_gqa=False,
-):
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
     backend = choose(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
@@ -66,7 +73,14 @@ def attend(
         stage.in_math = False
 
 
-def flash(query, key, value, dropout_p, is_causal, scale):
+def flash(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> torch.Tensor:
     width = query.shape[-1]
     if scale is None:
         scale = 1.0 / width**0.5
@@ -80,7 +94,7 @@ def flash(query, key, value, dropout_p, is_causal, scale):
     return out[..., :width] if out.shape[-1] != width else out
 
 
-def aligned(mask):
+def aligned(mask: torch.Tensor) -> torch.Tensor:
     """The efficient kernel reads a mask in vectors of 8: rows that do not start at such a place are
     padded.
     """
@@ -91,16 +105,16 @@ def aligned(mask):
 
 
 def choose(
-    query,
-    key,
-    value,
-    attn_mask=None,
-    dropout_p=0.0,
-    is_causal=False,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
     *,
-    scale=None,
-    enable_gqa=False,
-):
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> str:
     """Name of the implementation that torch takes for these arguments on this card."""
     cuda = torch.backends.cuda
     if any(t.dim() != 4 for t in (query, key, value)) or 0 in query.shape + key.shape:
@@ -155,7 +169,7 @@ def choose(
 # ------------------------------------------------------------
 
 
-def rules(_):
+def rules(_: Rules) -> dict[str, Rule]:
     return {
         "_scaled_dot_product_cudnn_attention": cudnn_forward,
         "_scaled_dot_product_cudnn_attention_backward": cudnn_backward,
@@ -166,7 +180,7 @@ def rules(_):
     }
 
 
-def cudnn_forward(call):
+def cudnn_forward(call: Call) -> None:
     """Two random-number scalars, the result, the log-sum-exp; a small scratch."""
     out, stage = call.out, call.stage
     for i in (6, 7, 0, 1):
@@ -176,7 +190,7 @@ def cudnn_forward(call):
     stage.recorder.facts["cudnn"] = True
 
 
-def cudnn_backward(call):
+def cudnn_backward(call: Call) -> None:
     """Besides the gradients: the query's gradient in fp32, a sum a row; keys and values a query
     head where heads are grouped.
     """
@@ -188,14 +202,14 @@ def cudnn_backward(call):
     call.stage.scratch(call, cudnn_workspace(b * heads, s, key.shape[2], d, grouped))
 
 
-def cudnn_workspace(heads, s, t, d, grouped):
+def cudnn_workspace(heads: int, s: int, t: int, d: int, grouped: bool) -> int:
     """Bytes for so many heads of all samples. tape/ops_attention.go has the same rule;
     tape/testdata/fused_attention.jsonl holds both to one answer.
     """
     return 4 * heads * s * d + 4 * heads * s + 256 + (4 * heads * t * d if grouped else 0)
 
 
-def efficient_forward(call):
+def efficient_forward(call: Call) -> None:
     out, stage = call.out, call.stage
     stage.result(out[0], call)
     stage.result(out[1], call)
@@ -204,7 +218,7 @@ def efficient_forward(call):
         stage.scratch(call, 4 * query.numel())
 
 
-def efficient_backward(call):
+def efficient_backward(call: Call) -> None:
     query, key, stage = call.args[1], call.args[2], call.stage
     b, heads, s, d = query.shape
     t = key.shape[2]
@@ -228,7 +242,7 @@ def efficient_backward(call):
     free(work)
 
 
-def efficient_workspace(half, large, heads, s, t, d):
+def efficient_workspace(half: bool, large: bool, heads: int, s: int, t: int, d: int) -> int:
     """Bytes for so many heads of all samples: fp32 partial gradients of the query in tiles, each
     with a lock, and those of keys and values where the kernel cannot keep them in registers.
     tape/ops_attention.go has the same rules; tape/testdata/efficient_attention.jsonl holds both to
@@ -245,7 +259,7 @@ def efficient_workspace(half, large, heads, s, t, d):
     return heads * (queries + 2 * 4 * splits * j * -(-d // i) * i)
 
 
-def efficient_tile(half, large, d):
+def efficient_tile(half: bool, large: bool, d: int) -> tuple[int, int, bool]:
     """Rows of queries and of keys that a block works on, and whether the gradients of keys and
     values stay in registers.
     """
@@ -260,13 +274,13 @@ def efficient_tile(half, large, d):
     return 128, 64, False
 
 
-def flash_forward(call):
+def flash_forward(call: Call) -> None:
     for t in call.outs:
         if t.numel():
             call.stage.result(t, call)
 
 
-def flash_backward(call):
+def flash_backward(call: Call) -> None:
     query, stage = call.args[1], call.stage
     b, heads, s, d = query.shape
     copies = [
@@ -281,7 +295,7 @@ def flash_backward(call):
         stage.recorder.free(ident)
 
 
-def flash_workspace(heads, s, d):
+def flash_workspace(heads: int, s: int, d: int) -> tuple[int, int]:
     """Bytes of the sums of the queries and of their gradient in fp32, as in tape/ops_attention.go:
     queries are rounded up to 128, the dimension to 32, and to 256 above 192.
     """

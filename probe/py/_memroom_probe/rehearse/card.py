@@ -5,14 +5,20 @@ functions) is answered from the target's facts. Whatever has no fact is refused 
 its own words.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import types
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
 # Facts of a card where the target does not say: the H200 on which the rules were measured.
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "name": "NVIDIA H200",
     "total_memory": 150109880320,
     "sms": 132,
@@ -28,7 +34,7 @@ DEFAULTS = {
 class Properties:
     """What torch.cuda.get_device_properties answers."""
 
-    def __init__(self, card):
+    def __init__(self, card: dict[str, Any]) -> None:
         self.name = card["name"]
         self.major, self.minor = card["major"], card["minor"]
         self.total_memory = card["total_memory"]
@@ -50,7 +56,7 @@ class Properties:
         self.memory_clock_rate = 3201000
         self.memory_bus_width = 6144
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             "_CudaDeviceProperties(name='%s', major=%d, minor=%d, total_memory=%dMB, "
             "multi_processor_count=%d)"
@@ -68,7 +74,9 @@ class Stream:
 
     made = 0
 
-    def __init__(self, device=None, priority=0, stream_id=None, **_):
+    def __init__(
+        self, device: object = None, priority: int = 0, stream_id: int | None = None, **_: object
+    ) -> None:
         if stream_id is None:
             Stream.made += 1
             stream_id = Stream.made
@@ -77,58 +85,58 @@ class Stream:
         self.device_index, self.device_type = 0, 1
         self.priority = priority
 
-    def wait_event(self, event):
+    def wait_event(self, event: Event) -> None:
         pass
 
-    def wait_stream(self, stream):
+    def wait_stream(self, stream: Stream) -> None:
         pass
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         pass
 
-    def query(self):
+    def query(self) -> bool:
         return True
 
-    def is_capturing(self):  # asked by optimizers since torch 2.12
+    def is_capturing(self) -> bool:  # asked by optimizers since torch 2.12
         return False
 
-    def record_event(self, event=None):
+    def record_event(self, event: Event | None = None) -> Event:
         return event if event is not None else Event()
 
-    def __enter__(self):
+    def __enter__(self) -> Stream:
         self._inside = torch.cuda.stream(self)
         self._inside.__enter__()
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: Any) -> bool | None:
         return self._inside.__exit__(*exc)
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and other.stream_id == self.stream_id
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.stream_id)
 
 
 class Event:
     """An event that has always happened; a measured time of 1 ms keeps rates finite."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: object, **kwargs: object) -> None:
         self.event_id = self.cuda_event = 0
 
-    def record(self, stream=None):
+    def record(self, stream: Stream | None = None) -> None:
         pass
 
-    def wait(self, stream=None):
+    def wait(self, stream: Stream | None = None) -> None:
         pass
 
-    def query(self):
+    def query(self) -> bool:
         return True
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         pass
 
-    def elapsed_time(self, end):
+    def elapsed_time(self, end: Event) -> float:
         return 1.0
 
 
@@ -137,14 +145,14 @@ class Card:
     in use.
     """
 
-    def __init__(self, target, recorder):
+    def __init__(self, target: dict[str, Any], recorder: Recorder) -> None:
         self.card = dict(DEFAULTS, **{k: v for k, v in target.items() if v})
         self.recorder = recorder
         self.current = Stream(stream_id=0)
         self.properties = Properties(self.card)
         self.device = 0
 
-    def install(self):
+    def install(self) -> None:
         # The guard that lets the real autograd engine run on tensors of an absent card. It must
         # come before is_available is answered, and costs nothing where a driver exists.
         torch._C._ensureCUDADeviceGuardSet()
@@ -159,7 +167,7 @@ class Card:
         ):  # scripted functions are not compiled for a card
             getattr(torch._C, name, lambda on: None)(False)
 
-    def _answer_driver(self):
+    def _answer_driver(self) -> None:
         count = self.card["count"]
         answers = {
             "getDeviceCount": lambda: count,
@@ -207,7 +215,7 @@ class Card:
         for name in ("_exchange_device", "_maybe_exchange_device"):
             setattr(torch.cuda, name, self.exchange)
 
-    def _answer_module(self):
+    def _answer_module(self) -> None:
         cuda = torch.cuda
         cuda._lazy_init = cuda.init = lambda: None
         cuda._initialized = True
@@ -250,17 +258,17 @@ class Card:
         cuda.device_memory_used = lambda device=None: self.recorder.allocated
         cuda.list_gpu_processes = lambda device=None: "GPU:0\nno processes are running"
 
-    def _answer_streams(self):
+    def _answer_streams(self) -> None:
         cuda, card = torch.cuda, self
 
         class StreamContext:
-            def __init__(self, stream):
+            def __init__(self, stream: Stream | None) -> None:
                 self.stream = stream
 
-            def __enter__(self):
+            def __enter__(self) -> None:
                 self.before = card.switch(self.stream)
 
-            def __exit__(self, *exc):
+            def __exit__(self, *exc: object) -> None:
                 card.switch(self.before)
 
         cuda.Stream = cuda.streams.Stream = cuda.ExternalStream = Stream
@@ -271,7 +279,7 @@ class Card:
         cuda.current_stream = lambda device=None: self.current
         cuda.default_stream = lambda device=None: Stream(stream_id=0)
 
-    def _answer_accelerator(self):
+    def _answer_accelerator(self) -> None:
         accelerator = getattr(torch, "accelerator", None)
         if accelerator is None:
             return
@@ -303,7 +311,7 @@ class Card:
                 setattr(accelerator.memory, name, answer)
         torch._C._accelerator_getAccelerator = lambda: torch.device("cuda")
 
-    def set_device(self, device):
+    def set_device(self, device: int | str | torch.device) -> None:
         if isinstance(device, (str, torch.device)):
             device = torch.device(device).index or 0
         if device >= self.card["count"]:
@@ -317,20 +325,20 @@ class Card:
             if set_index is not None:  # what C++ takes for a card that is given without a number
                 set_index(device)
 
-    def exchange(self, device):
+    def exchange(self, device: int) -> int:
         before = self.device
         self.set_device(device)
         return before
 
-    def switch(self, stream):
+    def switch(self, stream: Stream | None) -> Stream:
         before = self.current
         if stream is not None:
             self.current = stream
             self.recorder.stream = getattr(stream, "stream_id", 0)
         return before
 
-    def stats(self, device):
-        def row(current, peak):
+    def stats(self, device: int) -> dict[str, Any]:
+        def row(current: int, peak: int) -> dict[str, dict[str, int]]:
             return {
                 k: {"current": current, "peak": peak, "allocated": peak, "freed": peak - current}
                 for k in ("all", "small_pool", "large_pool")
@@ -342,7 +350,9 @@ class Card:
             row(len(r.live), len(r.live)),
             row(r.peak, r.peak),
         )
-        stats = {k + "_bytes": byte_row for k in ("allocated", "active", "requested")}
+        stats: dict[str, Any] = {
+            k + "_bytes": byte_row for k in ("allocated", "active", "requested")
+        }
         stats.update({k: count_row for k in ("allocation", "active", "segment", "inactive_split")})
         stats.update(
             reserved_bytes=reserved,
@@ -358,7 +368,7 @@ class Card:
         )
         return stats
 
-    def reset_peak(self, device):
+    def reset_peak(self, device: int) -> None:
         self.recorder.peak = self.recorder.allocated
 
 
@@ -371,7 +381,7 @@ _CONTEXT = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int8)(
 _TABLE = (ctypes.c_void_p * (_ENTRIES + 2))()  # both live as long as the process
 
 
-def _lead_engine_past_driver():
+def _lead_engine_past_driver() -> None:
     """Before each backward pass the engine asks torch's CUDA hooks whether a card has a context,
     and they ask a driver. The hooks are one object; it gets a copy of its own table of functions in
     which this one answer is yes. Were the slot another one some day, the first backward pass would

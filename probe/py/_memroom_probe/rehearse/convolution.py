@@ -1,11 +1,23 @@
 """Convolution and batch normalization as cuDNN and ATen's own depthwise kernels run them."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING, Any, Iterable, Sequence, Tuple, Union
 
 import torch
 
 from . import cudnn
 from . import recorder as record
+
+if TYPE_CHECKING:
+    from .rules import Rules
+    from .stage import Call, Rule, Stage
+
+Image = Tuple[int, ...]  # samples, channels, height, width
+# a filter's shape, how it is laid on the image, groups, type of its numbers, order of channels
+Filter = Tuple[Union[int, str, None], ...]
+Sizes = Tuple[int, ...]  # bytes of the workspaces, in the order of KINDS
 
 KINDS = ("forward", "data", "filter")
 NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -13,7 +25,7 @@ SMALL = 1 << 16  # bytes; kernels that need no copies of their operands take thi
 DTYPES = {torch.float32: cudnn.FLOAT, torch.float16: cudnn.HALF, torch.bfloat16: cudnn.BFLOAT16}
 
 
-def rules(base):
+def rules(base: Rules) -> dict[str, Rule]:
     convolutions = Convolutions(base)
     return {
         "convolution": convolutions.forward,
@@ -24,21 +36,21 @@ def rules(base):
     }
 
 
-def install(stage):
+def install(stage: Stage) -> None:
     stage.laid_out.update(convolution=laid_out, convolution_backward=laid_out)
 
 
 class Convolutions:
     """Sizes of cuDNN's workspaces, asked of the library once a shape."""
 
-    def __init__(self, base):
+    def __init__(self, base: Rules) -> None:
         self.base = base
-        self.sizes = {}
-        self.table = None
-        self.library = None
+        self.sizes: dict[tuple[Any, ...], int] = {}
+        self.table: Measured | None = None
+        self.library: cudnn.Library | None = None
         self.asked = False
 
-    def forward(self, call):
+    def forward(self, call: Call) -> None:
         args = call.args
         x, w, stride, padding, dilation, transposed, groups = (
             args[0],
@@ -67,7 +79,7 @@ class Convolutions:
             )
         self.base.drop(call, copies)
 
-    def turned(self, call, t, like):
+    def turned(self, call: Call, t: torch.Tensor, like: tuple[torch.Tensor, ...]) -> list[int]:
         """A copy of an operand whose channels come first where another's come last; give it to
         `drop`.
         """
@@ -79,7 +91,7 @@ class Convolutions:
             return []
         return [call.stage.take(t.numel() * t.element_size(), call)]
 
-    def backward(self, call):
+    def backward(self, call: Call) -> None:
         args = call.args
         grad, x, w, stride, padding, dilation, transposed, groups, mask = (
             args[0],
@@ -126,7 +138,17 @@ class Convolutions:
             stage.result(grads[2], call)
             self.base.reduction(call, grad, {0} | set(range(2, grad.dim())), 4)
 
-    def scratch(self, call, kind, x, w, y, padding, stride, dilation):
+    def scratch(
+        self,
+        call: Call,
+        kind: str,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        y: torch.Tensor,
+        padding: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+    ) -> None:
         if (
             not x.numel() or not y.numel()
         ):  # no image, such as a detector's heads without a box: nothing is computed
@@ -138,7 +160,17 @@ class Convolutions:
         if size:
             call.stage.recorder.free(call.stage.take(size, call, record.WORKSPACE))
 
-    def workspace(self, call, kind, x, w, y, padding, stride, dilation):
+    def workspace(
+        self,
+        call: Call,
+        kind: str,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        y: torch.Tensor,
+        padding: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+    ) -> int:
         nhwc = channels_last(x) or channels_last(w)
         shapes = [flat(t, nhwc) for t in (x, w, y)]
         dims = len(shapes[0][0]) - 2
@@ -160,7 +192,17 @@ class Convolutions:
             self.sizes[key] = self.ask(call, kind, x.dtype, shapes, nhwc, padding, stride, dilation)
         return self.sizes[key]
 
-    def ask(self, call, kind, dtype, shapes, nhwc, padding, stride, dilation):
+    def ask(
+        self,
+        call: Call,
+        kind: str,
+        dtype: torch.dtype,
+        shapes: list[cudnn.Laid],
+        nhwc: bool,
+        padding: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+    ) -> int:
         """What was measured on such a card; else what the library says without one, corrected where
         it is known to choose otherwise on one (recordings of 1700 convolutions): there matrix
         products serve plain 1x1 filters, and fp32 filter gradients are split over the card.
@@ -206,7 +248,19 @@ class Convolutions:
             return max(size, 4 * (product(x) + product(y) + product(w)) + self.split(w, y))
         return size
 
-    def carried(self, call, kind, dtype, x, w, near, nhwc, padding, stride, dilation):
+    def carried(
+        self,
+        call: Call,
+        kind: str,
+        dtype: torch.dtype,
+        x: Sequence[int],
+        w: Sequence[int],
+        near: tuple[Image, Sizes],
+        nhwc: bool,
+        padding: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+    ) -> int:
         """The size of a convolution from that of the same filter on other images. Leaving one out,
         this finds 92 of 100 sizes of plain 1x1 filters in half precision and 80 of 100 of other
         filters' gradients, where the library's word is good for 78 and 56.
@@ -233,16 +287,27 @@ class Convolutions:
         )
         return max(0, size + here - there)
 
-    def proposed(self, call, kind, dtype, shapes, nhwc, padding, stride, dilation):
+    def proposed(
+        self,
+        call: Call,
+        kind: str,
+        dtype: torch.dtype,
+        shapes: list[cudnn.Laid],
+        nhwc: bool,
+        padding: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+    ) -> int:
         library = self.open(call)
         if library is not None and dtype in DTYPES:
             try:
-                return library.workspace(kind, *shapes, DTYPES[dtype], padding, stride, dilation)
+                x, w, y = shapes
+                return library.workspace(kind, x, w, y, DTYPES[dtype], padding, stride, dilation)
             except cudnn.Refused:
                 pass
         return 0 if nhwc else dtype.itemsize * sum(product(shape) for shape, _ in shapes) + 16
 
-    def split(self, w, y):
+    def split(self, w: Sequence[int], y: Sequence[int]) -> int:
         """Partial sums of a filter's gradient: a copy of the filter for each part of the batch's
         positions, or one tile of 64 KiB for each multiprocessor where the filter alone fills the
         card.
@@ -256,7 +321,7 @@ class Convolutions:
             return 12 * product(w)
         return 65536 * self.base.sms if positions >= 3136 else 24 * 65536
 
-    def open(self, call):
+    def open(self, call: Call) -> cudnn.Library | None:
         if not cudnn.asked:
             return None
         if not self.asked:
@@ -275,20 +340,22 @@ class Measured:
     torch: a line a convolution, 17 words for the shape and three sizes (docs/format/cards.md).
     """
 
-    def __init__(self, card):
-        self.exact = {}
-        self.filters: dict = {}  # filter -> the images it was measured with
+    def __init__(self, card: dict[str, Any]) -> None:
+        self.exact: dict[tuple[int | str | None, ...], Sizes] = {}  # by image and filter
+        self.filters: dict[Filter, list[Image]] = {}  # the images a filter was measured with
         path, release = card.get("workspaces"), card.get("workspaces_torch") or ""
         if not path or torch.__version__.split(".")[:2] != release.split(".")[:2]:
             return
         with open(path) as lines:
             for line in lines:
                 words = line.split()
-                shape = (*map(int, words[:15]), *words[15:17])
-                self.exact[shape] = tuple(map(int, words[17:]))
-                self.filters.setdefault(shape[4:], []).append(shape[:4])
+                numbers = tuple(map(int, words[:15]))
+                image: Image = numbers[:4]
+                filter: Filter = (*numbers[4:], *words[15:17])
+                self.exact[image + filter] = tuple(map(int, words[17:]))
+                self.filters.setdefault(filter, []).append(image)
 
-    def near(self, x, filter):
+    def near(self, x: Sequence[int], filter: Filter) -> tuple[Image, Sizes] | None:
         """The image that is most like x among those the filter was measured with: of the same side
         if there is one, else of as regular a side; and its sizes.
         """
@@ -304,7 +371,14 @@ class Measured:
         return like, self.exact[tuple(like) + tuple(filter)]
 
 
-def forms(x, w, nhwc, padding, stride, dilation):
+def forms(
+    x: Sequence[int],
+    w: Sequence[int],
+    nhwc: bool,
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> list[cudnn.Laid]:
     """Shapes and strides of image, filter and result."""
     y = [x[0], w[0]] + [
         (n + 2 * p - d * (k - 1) - 1) // s + 1
@@ -313,18 +387,18 @@ def forms(x, w, nhwc, padding, stride, dilation):
     return [(list(shape), strided(shape, nhwc)) for shape in (x, w, y)]
 
 
-def product(values):
+def product(values: Iterable[int]) -> int:
     n = 1
     for v in values:
         n *= v
     return n
 
 
-def dense(t):
+def dense(t: torch.Tensor) -> bool:
     return t.is_contiguous() or channels_last(t)
 
 
-def channels_last(t):
+def channels_last(t: torch.Tensor) -> bool:
     if t.dim() == 4:
         return t.is_contiguous(memory_format=torch.channels_last) and not t.is_contiguous()
     if t.dim() == 5:
@@ -332,7 +406,7 @@ def channels_last(t):
     return False
 
 
-def same_either_way(t):
+def same_either_way(t: torch.Tensor) -> bool:
     """Whether channels first and channels last are one and the same order: one channel, or one
     pixel.
     """
@@ -341,7 +415,7 @@ def same_either_way(t):
     )
 
 
-def laid_out(stage, args, out):
+def laid_out(stage: Stage, args: tuple[Any, ...], out: Any) -> Any:
     """Results in the order in which the card writes them. For bfloat16 torch asks the card whether
     cuDNN will do it, and without an answer takes kernels that know only channels first.
     """
@@ -356,13 +430,13 @@ def laid_out(stage, args, out):
     )
 
 
-def turn(t):
+def turn(t: torch.Tensor) -> torch.Tensor:
     if channels_last(t) or t.dim() not in (4, 5):
         return t
     return torch.empty_strided(t.shape, strided(t.shape, True), dtype=t.dtype, device=t.device)
 
 
-def flat(t, nhwc):
+def flat(t: torch.Tensor, nhwc: bool) -> cudnn.Laid:
     """Shape and strides as cuDNN sees them: one-dimensional convolutions have a height of one."""
     shape = list(t.shape)
     if len(shape) == 3:
@@ -370,7 +444,7 @@ def flat(t, nhwc):
     return shape, strided(shape, nhwc)
 
 
-def strided(shape, nhwc):
+def strided(shape: Sequence[int], nhwc: bool) -> list[int]:
     strides, step = [0] * len(shape), 1
     order = (
         [1] + list(range(len(shape) - 1, 1, -1)) + [0] if nhwc else range(len(shape) - 1, -1, -1)
@@ -381,12 +455,12 @@ def strided(shape, nhwc):
     return strides
 
 
-def spread(values, dims, neutral):
+def spread(values: Sequence[int], dims: int, neutral: int) -> list[int]:
     """The values of a one-dimensional convolution for a height of one as well."""
     return [neutral] * (dims - len(values)) + list(values)
 
 
-def depthwise(x, w, groups, transposed):
+def depthwise(x: torch.Tensor, w: torch.Tensor, groups: int, transposed: bool) -> bool:
     """Whether ATen's own kernel runs it: one filter a channel, channels first."""
     return (
         not transposed

@@ -5,11 +5,20 @@ Fake tensors were made for compilers, which never pickle, deep-copy or print the
 do with a tensor and a fake tensor cannot is given to it here.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+if TYPE_CHECKING:
+    from .stage import Stage
 
-def install(stage):
+Lengths = Union[torch.Tensor, Sequence[int]]
+
+
+def install(stage: Stage) -> None:
     _parameters(stage)
     _swap()
     _attributes(stage)
@@ -26,7 +35,7 @@ class _Nothing:
     """No tensor is an instance of this."""
 
 
-def _inference_mode(mode=True):
+def _inference_mode(mode: bool | Callable[..., Any] = True) -> Any:
     """Inference mode allocates what no_grad does, but hands operations to the stage before they are
     taken apart.
     """
@@ -38,13 +47,15 @@ def _inference_mode(mode=True):
 _inference_mode.clone = None  # the compiler asks for it; nothing is recognised by it
 
 
-def _parameters(stage):
+def _parameters(stage: Stage) -> None:
     """Every parameter is fake from its birth: a real one could not move to the card and stay the
     same object, which tied weights and optimizers made before the move depend on.
     """
     make = torch.nn.Parameter.__new__
 
-    def new(cls, data=None, requires_grad=True):
+    def new(
+        cls: type[torch.nn.Parameter], data: torch.Tensor | None = None, requires_grad: bool = True
+    ) -> torch.nn.Parameter:
         if (
             data is not None
             and type(data) in (torch.Tensor, torch.nn.Parameter)
@@ -56,13 +67,13 @@ def _parameters(stage):
     torch.nn.Parameter.__new__ = new
 
 
-def _swap():
+def _swap() -> None:
     """Module.to exchanges fake parameters by swap_tensors, which refuses tensors that anybody
     refers to weakly.
     """
     original = torch.utils.swap_tensors
 
-    def swap(a, b):
+    def swap(a: torch.Tensor, b: torch.Tensor) -> None:
         if type(a) is FakeTensor and type(b) is FakeTensor:
             a.__dict__, b.__dict__ = b.__dict__, a.__dict__
             torch._C._swap_tensor_impl(a, b)
@@ -72,15 +83,15 @@ def _swap():
     torch.utils.swap_tensors = swap
 
 
-def _attributes(stage):
+def _attributes(stage: Stage) -> None:
     base = torch.Tensor.data
 
-    def set_data(t, value):
+    def set_data(t: FakeTensor, value: torch.Tensor) -> None:
         base.__set__(t, value)
         if type(value) is FakeTensor:
             t.fake_device = value.fake_device
 
-    def deepcopy(t, memo):
+    def deepcopy(t: FakeTensor, memo: dict[int, Any]) -> FakeTensor:
         if id(t) not in memo:
             with torch.no_grad():
                 copy = t.detach().clone()
@@ -112,11 +123,11 @@ def _attributes(stage):
     torch.Tensor.is_pinned = lambda t, *a: False
 
 
-def _resizes(stage):
+def _resizes(stage: Stage) -> None:
     """Sharded models empty the storages of gathered weights and fill them again."""
     resize = torch.UntypedStorage.resize_
 
-    def follow(storage, size):
+    def follow(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
         if size != storage.nbytes():
             stage.recorder.resize(storage, size)
         return resize(storage, size)
@@ -124,28 +135,41 @@ def _resizes(stage):
     torch.UntypedStorage.resize_ = follow
 
 
-def _detours(stage):
+def _detours(stage: Stage) -> None:
     """cuDNN's sampler has no fake kernel: torch's own allocates the same. The loss of speech, given
     a tensor of lengths that is fake or lies in host memory, takes a way that mixes devices: given
     numbers it takes the usual one.
     """
     ctc = torch.ctc_loss
 
-    def numbers(lengths):
+    def numbers(lengths: Lengths) -> Sequence[int]:
         return stage.values.real(lengths).tolist() if isinstance(lengths, torch.Tensor) else lengths
 
-    def ctc_loss(log_probs, targets, input_lengths, target_lengths, *more, **named):
+    def ctc_loss(
+        log_probs: torch.Tensor,
+        targets: torch.Tensor,
+        input_lengths: Lengths,
+        target_lengths: Lengths,
+        *more: Any,
+        **named: Any,
+    ) -> torch.Tensor:
         return ctc(
             log_probs, targets, numbers(input_lengths), numbers(target_lengths), *more, **named
         )
 
-    def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
+    def grid_sampler(
+        input: torch.Tensor,
+        grid: torch.Tensor,
+        interpolation_mode: int,
+        padding_mode: int,
+        align_corners: bool,
+    ) -> torch.Tensor:
         sample = torch.grid_sampler_2d if input.dim() == 4 else torch.grid_sampler_3d
         return sample(input, grid, interpolation_mode, padding_mode, align_corners)
 
     make = torch.tensor
 
-    def tensor(data, *args, **named):
+    def tensor(data: Any, *args: Any, **named: Any) -> torch.Tensor:
         """A list of tensors of the card is read number by number."""
         if isinstance(data, (list, tuple)) and any(type(x) is FakeTensor for x in data):
             data = [x.tolist() if type(x) is FakeTensor else x for x in data]
@@ -156,7 +180,7 @@ def _detours(stage):
         setattr(torch, ours.__name__, ours)
 
 
-def _scripted(original, ours):
+def _scripted(original: Callable[..., Any], ours: Callable[..., Any]) -> None:
     """torch.jit.script knows torch's own functions by their identity: ours stands for the same."""
     try:
         from torch.jit import _builtins
@@ -168,9 +192,11 @@ def _scripted(original, ours):
         pass  # another release's table: scripts that are compiled cannot be rehearsed
 
 
-def _describe(t, *args, **kwargs):
+def _describe(t: FakeTensor, *args: Any, **kwargs: Any) -> str:
     return "tensor(..., device='%s', size=%s, dtype=%s)" % (t.fake_device, tuple(t.shape), t.dtype)
 
 
-def _rebuild(shape, dtype, device, requires_grad):
+def _rebuild(
+    shape: tuple[int, ...], dtype: torch.dtype, device: str, requires_grad: bool
+) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device=device, requires_grad=requires_grad)

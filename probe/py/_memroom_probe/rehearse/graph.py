@@ -10,7 +10,19 @@ branches, rewritten graphs, XLA, cuDNN's workspaces) are taken is not known here
 marked as unvalidated.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterable, Sequence, Union
+
 from . import recorder as record
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+    from tensorflow.python.framework.func_graph import FuncGraph
+
+# what a tensor of the graph is while it is played; None is what takes no memory of the card
+Value = Union["Buffer", "List", None]
 
 VIEWS = {
     "Identity",
@@ -91,7 +103,7 @@ class Buffer:
 
     __slots__ = ("ident", "size", "refs")
 
-    def __init__(self, ident, size):
+    def __init__(self, ident: int, size: int) -> None:
         self.ident, self.size, self.refs = ident, size, 0
 
 
@@ -100,33 +112,33 @@ class List:
 
     __slots__ = ("items", "refs")
 
-    def __init__(self, items):
+    def __init__(self, items: list[Value]) -> None:
         self.items, self.refs = items, 0
 
 
 class Player:
-    def __init__(self, recorder):
+    def __init__(self, recorder: record.Recorder) -> None:
         self.recorder = recorder
-        self.constants = {}
+        self.constants: dict[str, Value] = {}
         # graph -> its operations in order; the graph is kept, so that its id is not another's
-        self.orders = {}
+        self.orders: dict[int, tuple[list[tf.Operation], FuncGraph]] = {}
         self.gradients_end = 0
         self.turn = 0
 
     # -- memory
     # ------------------------------------------------------------
 
-    def new(self, size, op, category):
+    def new(self, size: int, op: tf.Operation, category: int) -> Buffer | None:
         if size <= 0:
             return None
         return Buffer(self.recorder.alloc(size, op.type, layer_of(op.name), category), size)
 
-    def hold(self, value):
+    def hold(self, value: Value) -> Value:
         if value is not None:
             value.refs += 1
         return value
 
-    def drop(self, value):
+    def drop(self, value: Value) -> None:
         if value is None:
             return
         value.refs -= 1
@@ -141,7 +153,7 @@ class Player:
     # -- a step
     # ------------------------------------------------------------
 
-    def variables(self, model):
+    def variables(self, model: keras.Model) -> None:
         """Everything that outlives a step."""
         trained = {id(v) for v in model.trainable_variables}
         states = {id(v) for v in getattr(model.optimizer, "variables", [])}
@@ -157,7 +169,7 @@ class Player:
                 category,
             )
 
-    def step(self, graph, number, train=True):
+    def step(self, graph: FuncGraph, number: int, train: bool = True) -> None:
         ops = self.ordered(graph)
         backward = [
             i
@@ -181,9 +193,12 @@ class Player:
         if train:
             self.recorder.mark("optimizer", number)
 
-    def run(self, graph, inputs, outermost=False):
+    def run(
+        self, graph: FuncGraph, inputs: Sequence[Value], outermost: bool = False
+    ) -> list[Value]:
         """Goes through a graph and gives its outputs, held. `inputs` are taken over."""
-        values, left = {}, {}
+        values: dict[str, Value] = {}  # by the tensor's name
+        left: dict[str, int] = {}  # readers that a tensor still has
         ops = self.ordered(graph)
         for op in ops:
             for t in op.inputs:
@@ -212,12 +227,13 @@ class Player:
             self.drop(value)
         return outputs
 
-    def ordered(self, graph):
+    def ordered(self, graph: FuncGraph) -> list[tf.Operation]:
         """Operations in the order in which they were made, but none before what it reads: loops get
         inputs afterwards.
         """
         if id(graph) not in self.orders:
-            done, order = set(), []
+            done: set[str] = set()
+            order: list[tf.Operation] = []
             for op in graph.get_operations():
                 waiting = [op]
                 while waiting:
@@ -237,7 +253,7 @@ class Player:
             self.orders[id(graph)] = (order, graph)
         return self.orders[id(graph)][0]
 
-    def enter(self, op):
+    def enter(self, op: tf.Operation) -> None:
         at = self.top[op.name]
         if at > self.gradients_end:
             self.recorder.mark("optimizer")
@@ -247,7 +263,9 @@ class Player:
     # -- an operation
     # ------------------------------------------------------------
 
-    def play(self, op, args, left, outermost):
+    def play(
+        self, op: tf.Operation, args: list[Value], left: dict[str, int], outermost: bool
+    ) -> list[Value]:
         kind = op.type
         if kind in LOOPS:
             return self.loop(op, args)
@@ -275,19 +293,19 @@ class Player:
                     return [value]
         return [self.new(self.known(t), op, category) for t in op.outputs]
 
-    def promote(self, values, category):
+    def promote(self, values: list[Value], category: int) -> None:
         """A buffer that is handed on belongs to what its last reader needs it for."""
         for v in values:
             if isinstance(v, Buffer) and v.ident and category != record.TEMPORARY:
-                self.recorder.tags[v.ident][0] = category
+                self.recorder.tags[v.ident].category = category
 
-    def known(self, t):
+    def known(self, t: tf.Tensor) -> int:
         size = size_of(t)
         if size < 0:
             self.recorder.warn(UNKNOWN_SIZES)
         return size
 
-    def category(self, op):
+    def category(self, op: tf.Operation) -> int:
         at = self.top[op.name]
         if at > self.gradients_end:
             return record.TEMPORARY
@@ -304,7 +322,7 @@ class Player:
             else record.TEMPORARY
         )
 
-    def constant(self, op):
+    def constant(self, op: tf.Operation) -> Value:
         """Constants are put on the card once."""
         if op.name not in self.constants:
             self.constants[op.name] = self.hold(
@@ -312,21 +330,21 @@ class Player:
             )
         return self.constants[op.name]
 
-    def call(self, op, args):
+    def call(self, op: tf.Operation, args: list[Value]) -> list[Value]:
         body = body_of(op, CALLS[op.type])
         if body is None:
             return [self.new(self.known(t), op, record.ACTIVATIONS) for t in op.outputs]
         inputs = args[1:] if op.type in ("If", "StatelessIf") else args
         return self.released(self.run(body, inputs))
 
-    def released(self, values):
+    def released(self, values: list[Value]) -> list[Value]:
         """Values without the reference that `run` gave with them; whoever stores them takes one."""
         for v in values:
             if v is not None:
                 v.refs -= 1
         return values
 
-    def loop(self, op, args):
+    def loop(self, op: tf.Operation, args: list[Value]) -> list[Value]:
         body = body_of(op, "body")
         turns = self.turns(op, args)
         values = [self.hold(v) for v in args]
@@ -338,7 +356,7 @@ class Player:
         self.turn = 0
         return self.released(values)
 
-    def turns(self, op, args):
+    def turns(self, op: tf.Operation, args: list[Value]) -> int:
         """How often a loop turns: as its bound says, or as often as there is something in its
         lists.
         """
@@ -354,7 +372,7 @@ class Player:
             self.recorder.warn(LONG_LOOP)
         return min(n, TURNS)
 
-    def lists(self, op, args):
+    def lists(self, op: tf.Operation, args: list[Value]) -> list[Value]:
         kind, first = op.type, args[0] if args else None
         if kind == "EmptyTensorList":
             return [List([])]
@@ -385,38 +403,38 @@ class Player:
             for t in op.outputs
         ]
 
-    def list_of(self, items):
+    def list_of(self, items: list[Value]) -> List:
         for item in items:
             self.hold(item)
         return List(items)
 
-    def length(self, t):
+    def length(self, t: tf.Tensor) -> int:
         import tensorflow as tf
 
         value = tf.get_static_value(t)
         return int(value) if value is not None and value > 0 else 1
 
 
-def body_of(op, attribute):
+def body_of(op: tf.Operation, attribute: str) -> FuncGraph | None:
     try:
         return op.graph._get_function(op.get_attr(attribute).name).graph
     except (AttributeError, ValueError):
         return None
 
 
-def layer_of(name):
+def layer_of(name: str) -> str:
     """The layer an operation belongs to: Keras names operations after their layers."""
     parts = [p for p in name.split("/") if p != "gradient_tape"]
     return "/".join(parts[:2]) if len(parts) > 1 else ""
 
 
-def itemsize(dtype):
+def itemsize(dtype: Any) -> int:
     import tensorflow as tf
 
     return tf.as_dtype(dtype).size
 
 
-def bytes_of(shape, item):
+def bytes_of(shape: Iterable[int | None], item: int) -> int:
     size = item
     for n in shape:
         if n is None:
@@ -425,7 +443,7 @@ def bytes_of(shape, item):
     return size
 
 
-def size_of(t):
+def size_of(t: tf.Tensor) -> int:
     """Bytes on the card, 0 for what stays on the host (shapes, handles), -1 where nobody knows."""
     if t.dtype.name in ("resource", "variant", "string"):
         return 0

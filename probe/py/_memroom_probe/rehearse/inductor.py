@@ -9,6 +9,8 @@ Where the compiler takes a model apart, what lies between its graphs is played a
 it does not take is played as if it were not compiled; the answer says so.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import functools
@@ -19,12 +21,23 @@ import shutil
 import tempfile
 import threading
 import time
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Sequence
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .recorder import TEMPORARY, WORKSPACE
 from .workspace import blas_workspace
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from triton.backends.compiler import GPUTarget
+
+    from .install import Rehearsal
+    from .recorder import Recorder
+    from .stage import Stage
+
+Program = Callable[[List[Any]], Any]  # what Inductor wrote for a graph: takes its inputs
 
 LEFT_OUT = (
     "torch.compile was left out: compiled code keeps fewer intermediate results than the "
@@ -41,7 +54,7 @@ OLDEST = (2, 9)  # older ones were not tried
 class Compiler:
     """What stands in the place of torch.compile."""
 
-    def __init__(self, rehearsal):
+    def __init__(self, rehearsal: Rehearsal) -> None:
         self.rehearsal = rehearsal
         self.stage, self.warn = rehearsal.stage, rehearsal.recorder.warn
         self.real = torch.compile
@@ -51,7 +64,7 @@ class Compiler:
         self.ready = False
         self.given_up = False
 
-    def compile(self, model=None, **how):
+    def compile(self, model: Any = None, **how: Any) -> Any:
         if model is None:
             return lambda m: self.compile(m, **how)
         compiled = self.made(model, model, how)
@@ -63,13 +76,13 @@ class Compiler:
         compiled.__dict__["forward"] = self.played(compiled.forward, model)
         return compiled
 
-    def compile_in_place(self, model, **how):
+    def compile_in_place(self, model: torch.nn.Module, **how: Any) -> None:
         """Module.compile: the module's own calls go to compiled code."""
         compiled = self.made(model, model._call_impl, how)
         if compiled is not None:
             model._compiled_call_impl = self.played(compiled, model._call_impl)
 
-    def made(self, model, call, how):
+    def made(self, model: Any, call: Callable[..., Any], how: dict[str, Any]) -> Any:
         """What torch.compile makes of a call; None where it is left out."""
         if self.takes(model, how):
             try:
@@ -82,7 +95,7 @@ class Compiler:
         self.warn(LEFT_OUT)
         return None
 
-    def takes(self, model, how):
+    def takes(self, model: Any, how: dict[str, Any]) -> bool:
         version = tuple(int(n) for n in torch.__version__.split(".")[:2])
         return (
             version >= OLDEST
@@ -94,10 +107,16 @@ class Compiler:
             and not self.given_up
         )
 
-    def played(self, forward, eager):
+    def played(self, forward: Callable[..., Any], eager: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.play(forward, eager, args, kwargs)
 
-    def play(self, forward, eager, args, kwargs):
+    def play(
+        self,
+        forward: Callable[..., Any],
+        eager: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
         if self.given_up or threading.current_thread() is not threading.main_thread():
             return eager(*args, **kwargs)
         broken = self.breaks()
@@ -116,7 +135,7 @@ class Compiler:
         return eager(*args, **kwargs)
 
     @contextlib.contextmanager
-    def plain_torch(self):
+    def plain_torch(self) -> Iterator[None]:
         """The compiler reads torch's own functions, not those that follow the script."""
         functional, module = torch.nn.functional, torch.nn.Module
         followed = module.__call__, functional.linear, torch.tensor
@@ -126,7 +145,7 @@ class Compiler:
         finally:
             module.__call__, functional.linear, torch.tensor = followed
 
-    def breaks(self):
+    def breaks(self) -> int:
         from torch._dynamo.utils import counters
 
         return sum(counters["graph_break"].values())
@@ -134,7 +153,7 @@ class Compiler:
     # -- the compiler's surroundings
     # ------------------------------------------------------------
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Answers what the compiler asks of a card beyond torch.cuda, once."""
         if self.ready:
             return
@@ -158,16 +177,16 @@ class Compiler:
         _trace_off_stage(self.stage)
         self.leave_time_out()
 
-    def leave_time_out(self):
+    def leave_time_out(self) -> None:
         """Compiling takes longer than many steps: it must not use up a rehearsal's patience."""
         from torch._dynamo import convert_frame
         from torch._inductor import compile_fx
 
         depth = [0]
 
-        def timed(work):
+        def timed(work: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(work)
-            def follow(*args, **kwargs):
+            def follow(*args: Any, **kwargs: Any) -> Any:
                 depth[0] += 1
                 begun = time.process_time()
                 try:
@@ -184,7 +203,7 @@ class Compiler:
 
 
 @contextlib.contextmanager
-def fakes_seen():
+def fakes_seen() -> Iterator[None]:
     """The class of fake tensors, which fakes.py hides from libraries, is there for the compiler."""
     from torch._subclasses import fake_tensor
 
@@ -198,19 +217,25 @@ def fakes_seen():
 class OnHost(TorchDispatchMode):
     """Constants are folded in host memory."""
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         kwargs = dict(kwargs or {})
         if kwargs.get("device") is not None:
             kwargs["device"] = "cpu"
         return func(*args, **kwargs)
 
 
-def _fold_on_host():
+def _fold_on_host() -> None:
     from torch._inductor.constant_folding import ConstantFolder
     from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
 
-    def on_host(deduce):
-        def follow(self, node):
+    def on_host(deduce: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        def follow(self: Any, node: Any) -> Any:
             with OnHost():
                 return deduce(self, node)
 
@@ -221,21 +246,21 @@ def _fold_on_host():
             kind._deduce_value = on_host(kind._deduce_value)
 
 
-def _pad_products():
+def _pad_products() -> None:
     """Whether a product of awkward sizes is padded is timed on the card; here it always is."""
     from torch._inductor.fx_passes import pad_mm
 
     pad_mm.get_cached_should_pad = lambda key: True
 
 
-def _leave_generators():
+def _leave_generators() -> None:
     """A recomputed region gets the card's generator back; its state is a few bytes of the host."""
     from torch._functorch import partitioners
 
     partitioners.functionalize_rng_ops = lambda joint, forward, backward, *more: (forward, backward)
 
 
-def _scalars():
+def _scalars() -> None:
     """A number on the card is made there: on fake tensors torch would look for a real card. The
     patterns of attention are made with such numbers.
     """
@@ -243,10 +268,10 @@ def _scalars():
 
     patterns = fuse_attention._get_sfdp_patterns
 
-    def number(data, device=None, **named):
+    def number(data: float, device: Any = None, **named: Any) -> torch.Tensor:
         return torch.full((), data, device=device, **named)
 
-    def follow(*args, **kwargs):
+    def follow(*args: Any, **kwargs: Any) -> Iterator[Any]:
         make, torch.tensor = torch.tensor, number
         try:
             yield from patterns(*args, **kwargs)
@@ -256,24 +281,24 @@ def _scalars():
     fuse_attention._get_sfdp_patterns = follow
 
 
-def _answer_triton():
+def _answer_triton() -> None:
     import triton
     from triton.backends.compiler import GPUTarget
 
     class Driver:
         """The card as Triton sees it."""
 
-        def get_current_target(self):
+        def get_current_target(self) -> GPUTarget:
             major, minor = torch.cuda.get_device_capability()
             return GPUTarget("cuda", 10 * major + minor, 32)
 
-        def get_current_device(self):
+        def get_current_device(self) -> int:
             return torch.cuda.current_device()
 
-        def get_current_stream(self, device=None):
+        def get_current_stream(self, device: Any = None) -> int:
             return 0
 
-        def get_active_torch_device(self):
+        def get_active_torch_device(self) -> torch.device:
             return torch.device("cuda", torch.cuda.current_device())
 
     triton.runtime.driver.set_active(Driver())
@@ -288,19 +313,19 @@ class Kernel:
     cache, and copies of what the kernel changes where they do not raise the peak.
     """
 
-    def __init__(self, stage, tuner=None):
+    def __init__(self, stage: Stage, tuner: Any = None) -> None:
         self.stage, self.tuner = stage, tuner
         self.untimed = tuner is not None and len(getattr(tuner, "configs", ())) > 1
 
-    def run(self, *args, **kwargs):
+    def run(self, *args: Any, **kwargs: Any) -> None:
         if self.untimed:
             self.untimed = False
             self.time(args)
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
-    def time(self, args):
+    def time(self, args: tuple[Any, ...]) -> None:
         recorder = self.stage.recorder
         names = getattr(self.tuner.fn, "arg_names", ())
         changed = set(getattr(self.tuner, "mutated_arg_names", ()))
@@ -318,14 +343,14 @@ class Kernel:
                 recorder.free(ident)
 
 
-def nothing(*args, **kwargs):
+def nothing(*args: Any, **kwargs: Any) -> None:
     """Stands for the pool of processes."""
 
 
 nothing.cache_clear = lambda: None  # type: ignore[attr-defined]  # torch does so as it ends
 
 
-def _no_kernels(stage):
+def _no_kernels(stage: Stage) -> None:
     """Whatever the compiler asks its pool of compiling processes for is a kernel that does
     nothing.
     """
@@ -334,7 +359,7 @@ def _no_kernels(stage):
     config.compile_threads = 1
     kind = async_compile.AsyncCompile
 
-    def triton(self, name, source, device_str="cuda"):
+    def triton(self: Any, name: str, source: str, device_str: str = "cuda") -> Kernel:
         try:
             with _disable_current_modes():
                 tuner = async_compile._load_triton_kernel_from_source(name, source)
@@ -352,14 +377,18 @@ def _no_kernels(stage):
     kind.triton = triton
 
 
-def _play_programs(stage):
+def _play_programs(stage: Stage) -> None:
     """Programs that Inductor writes get buffers of the stage, and run on it."""
     guards = torch._C._dynamo.guards
 
-    def empty_on_card(size, stride, dtype):
+    def empty_on_card(
+        size: Sequence[int], stride: Sequence[int], dtype: torch.dtype
+    ) -> torch.Tensor:
         return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
 
-    def reinterpret(t, size, stride, offset=0):
+    def reinterpret(
+        t: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int = 0
+    ) -> torch.Tensor:
         return torch.as_strided(t, size, stride, t.storage_offset() + offset)
 
     guards._empty_strided_cuda = empty_on_card
@@ -376,27 +405,29 @@ GRAPHS = (
 )
 
 
-def _play_graphs(recorder, blas_bytes):
+def _play_graphs(recorder: Recorder, blas_bytes: int) -> None:
     """A program that becomes a CUDA graph (mode="reduce-overhead") takes its memory from a pool
     that nothing else uses. What changes from call to call is copied into it once. Where a graph is
     recorded, cuBLAS asks for its workspace again.
     """
     from torch._inductor import compile_fx
 
-    def graphed(program, static_input_idxs=(), **how):
-        state = {"calls": 0, "copies": []}
+    def graphed(program: Program, static_input_idxs: Sequence[int] = (), **how: Any) -> Program:
+        calls = 0
+        copies: list[torch.Tensor] = []
 
-        def run(inputs):
+        def run(inputs: list[Any]) -> Any:
+            nonlocal calls
             before, recorder.stream = recorder.stream, POOL
-            state["calls"] += 1
+            calls += 1
             blas = None
-            if state["calls"] <= WARMING:
+            if calls <= WARMING:
                 blas = recorder.alloc(blas_workspace(blas_bytes), "cublas", "", WORKSPACE)
-            if state["calls"] == WARMING:
+            if calls == WARMING:
                 for i, value in enumerate(inputs):
                     if i not in static_input_idxs and isinstance(value, torch.Tensor):
                         if value.device.type == "cuda":
-                            state["copies"].append(torch.empty_like(value))
+                            copies.append(torch.empty_like(value))
             try:
                 return program(inputs)
             finally:
@@ -411,7 +442,7 @@ def _play_graphs(recorder, blas_bytes):
     compile_fx.cudagraphify = graphed
 
 
-def _trace_off_stage(stage):
+def _trace_off_stage(stage: Stage) -> None:
     """Dynamo leaves code alone that runs under a mode such as the stage: it is told that there is
     none, and finds none while it traces. The stage's own code is not to be compiled.
     """
@@ -421,7 +452,7 @@ def _trace_off_stage(stage):
 
     trace = convert_frame._compile
 
-    def follow(*args, **kwargs):
+    def follow(*args: Any, **kwargs: Any) -> Any:
         with _disable_current_modes():
             return trace(*args, **kwargs)
 
@@ -436,7 +467,7 @@ def _trace_off_stage(stage):
     set_code_exec_strategy(type(stage).__torch_dispatch__.__code__, skip)
 
 
-def install(rehearsal):
+def install(rehearsal: Rehearsal) -> None:
     """Called before the script is followed."""
     compiler = Compiler(rehearsal)
     torch.compile = compiler.compile

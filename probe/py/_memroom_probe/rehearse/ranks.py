@@ -5,10 +5,18 @@ gradients in buckets, is C++ and times itself with events of the card; its bucke
 instead, by the same assignment of parameters.
 """
 
+from __future__ import annotations
+
 import os
 import sys
+from typing import TYPE_CHECKING, Any, Callable
 
 from . import objects
+
+if TYPE_CHECKING:
+    import torch
+
+    from .install import Rehearsal
 
 SEVERAL = (
     "the command starts %d ranks: add --ranks %d to rehearse it as one of them, or rehearse one "
@@ -23,15 +31,15 @@ HELD = 2
 IN_FLIGHT = 2  # flattened buckets of parameters that are broadcast at a time
 
 
-def install(module, rehearsal):
+def install(module: Any, rehearsal: Rehearsal) -> None:
     """`module` is torch.distributed.distributed_c10d, imported a moment ago."""
     begin = module.init_process_group
 
-    def init(backend=None, *args, **kwargs):
+    def init(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
         size = int(kwargs.get("world_size") or os.environ.get("WORLD_SIZE", "1") or 1)
         rank, world = asked(rehearsal)
         if size > 1 and world == 1:
-            return rehearsal.fail(SEVERAL % (size, size))
+            rehearsal.fail(SEVERAL % (size, size))
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         rehearsal.recorder.warn(PLAYED if world == 1 else PLAYED_MANY % (rank, world))
@@ -47,7 +55,7 @@ def install(module, rehearsal):
     objects.install(module, distributed, rehearsal)
 
 
-def _answer_fsdp(torch):
+def _answer_fsdp(torch: Any) -> None:
     """What FSDP asks of a card: that it is the accelerator, and that memory used on another stream
     is kept until that stream has caught up. The host of a rehearsal is never ahead.
     """
@@ -55,12 +63,12 @@ def _answer_fsdp(torch):
     torch.Tensor.record_stream = lambda self, stream: None
 
 
-def flat_parameters(module):
+def flat_parameters(module: Any) -> None:
     """`module` is FSDP1's: it asks by address whether weights are gathered."""
     module._data_ptr_allocated = lambda tensor: tensor.untyped_storage().nbytes() > 0
 
 
-def shapes_apart(module):
+def shapes_apart(module: Any) -> None:
     """`module` is DTensor's: it works out the forms of whole results on fake tensors of its own,
     which take no memory on any card.
     """
@@ -71,36 +79,36 @@ def shapes_apart(module):
     if work_out is None:
         return
 
-    def apart(self, schema):
+    def apart(self: Any, schema: Any) -> Any:
         with _disable_current_modes():
             return work_out(self, schema)
 
     kind._propagate_tensor_meta_non_cached = apart
 
 
-def asked(rehearsal):
+def asked(rehearsal: Rehearsal) -> tuple[int, int]:
     """The rank that is played, and of how many."""
     return int(rehearsal.target.get("rank") or 0), int(rehearsal.target.get("ranks") or 1)
 
 
-def _reduce_in_python(distributed):
+def _reduce_in_python(distributed: Any) -> None:
     distributed.Reducer, distributed.Logger = Reducer, Logger
     distributed._verify_params_across_processes = lambda *args: None
     distributed._broadcast_coalesced = broadcast
 
 
-def broadcast(group, tensors, size, source=0):
+def broadcast(group: Any, tensors: list[torch.Tensor], size: int, source: int = 0) -> None:
     """Parameters travel in flat copies of about `size` bytes."""
     import torch
 
-    flying: list = []
+    flying: list[torch.Tensor] = []
     for bucket in _chunks(tensors, size):
         if len(flying) == IN_FLIGHT:
             del flying[0]
         flying.append(torch.cat([t.reshape(-1) for t in bucket]))
 
 
-def _chunks(tensors, size):
+def _chunks(tensors: list[torch.Tensor], size: int) -> list[list[torch.Tensor]]:
     import torch.distributed as distributed
 
     buckets, _ = distributed._compute_bucket_assignment_by_size(tensors, [size])
@@ -110,10 +118,10 @@ def _chunks(tensors, size):
 class Logger:
     """Keeps no log."""
 
-    def __init__(self, reducer):
+    def __init__(self, reducer: Reducer) -> None:
         pass
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args, **kwargs: None
 
 
@@ -124,32 +132,37 @@ class Reducer:
 
     def __init__(
         self,
-        parameters,
-        buckets,
-        limits,
-        group,
-        sparse,
-        cap,
-        find_unused,
-        as_views,
-        names=None,
-        first_cap=1 << 20,
-        *rest,
-    ):
+        parameters: list[torch.nn.Parameter],
+        buckets: list[list[int]],
+        limits: list[int],
+        group: Any,
+        sparse: list[bool],
+        cap: int,
+        find_unused: bool,
+        as_views: bool,
+        names: dict[int, str] | None = None,
+        first_cap: int = 1 << 20,
+        *rest: Any,
+    ) -> None:
         import torch
 
         self.parameters, self.sparse, self.as_views = parameters, sparse, as_views
         self.caps = [first_cap, cap]
         self.rebuilds = not find_unused
-        self.came, self.expected, self.views = [], False, {}
-        self.buckets, self.old, self.forwards = [], [], 0
+        self.came: list[int] = []  # parameters in the order in which their gradients came
+        self.expected = False
+        # parameter -> its bucket, where it begins there, how many elements it has
+        self.views: dict[int, tuple[torch.Tensor, int, int]] = {}
+        self.buckets: list[torch.Tensor] = []
+        self.old: list[torch.Tensor] = []
+        self.forwards = 0
         self.make(buckets)
         self.used = torch.empty(len(parameters), dtype=torch.int32, device=parameters[0].device)
         self.hooks = [
             p.register_post_accumulate_grad_hook(self.hook(i)) for i, p in enumerate(parameters)
         ]
 
-    def make(self, buckets):
+    def make(self, buckets: list[list[int]]) -> None:
         import torch
 
         self.views.clear()
@@ -168,8 +181,8 @@ class Reducer:
                 self.views[i] = (flat, at, n)
                 at += n
 
-    def hook(self, index):
-        def ready(p):
+    def hook(self, index: int) -> Callable[[torch.nn.Parameter], None]:
+        def ready(p: torch.nn.Parameter) -> None:
             if not self.expected:
                 return
             if len(self.came) < len(self.parameters):
@@ -180,7 +193,7 @@ class Reducer:
 
         return ready
 
-    def _rebuild_buckets(self):
+    def _rebuild_buckets(self) -> bool:
         import torch.distributed as distributed
 
         if not self.rebuilds or len(self.came) < len(self.parameters):
@@ -192,17 +205,17 @@ class Reducer:
         self.make(buckets)
         return True
 
-    def prepare_for_forward(self):
+    def prepare_for_forward(self) -> None:
         self.expected = False
         self.forwards += 1
         if self.forwards == HELD:
             self.old = []
 
-    def prepare_for_backward(self, outputs):
+    def prepare_for_backward(self, outputs: list[torch.Tensor]) -> None:
         self.expected = True
 
-    def _set_static_graph(self):
+    def _set_static_graph(self) -> None:
         self.rebuilds = True
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args, **kwargs: None

@@ -4,10 +4,24 @@ Their fused operation asks a library handle, which needs a card; so the layer is
 same allocations in the same order, one node in the graph, the weights in one flat buffer.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
+
 import torch
 
 from . import recorder as record
 from .stage import Call
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+    from .rules import Rules
+    from .stage import Rule, Stage
+
+# kind of layer, layers, directions, whether dropout is on, whether it trains, and for sequences
+# without padding (sequences, steps of the longest)
+Shape = Tuple[str, int, int, bool, bool, Optional[Tuple[int, int]]]
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 RESERVE = {
@@ -20,11 +34,11 @@ PACKED_STATES = 8
 DROPOUT_STATE = 6488064
 
 
-def rules(base):
+def rules(base: Rules) -> dict[str, Rule]:
     return {}
 
 
-def install(stage):
+def install(stage: Stage) -> None:
     stage.recorder.facts.setdefault("recurrent", False)
     torch._cudnn_rnn_flatten_weight = flatten
     library = torch.library.Library("aten", "IMPL")
@@ -37,16 +51,16 @@ def install(stage):
 
 
 def flatten(
-    weights,
-    stride,
-    input_size,
-    mode,
-    hidden_size,
-    proj_size,
-    num_layers,
-    batch_first,
-    bidirectional,
-):
+    weights: list[torch.Tensor],
+    stride: int,
+    input_size: int,
+    mode: int,
+    hidden_size: int,
+    proj_size: int,
+    num_layers: int,
+    batch_first: bool,
+    bidirectional: bool,
+) -> torch.Tensor:
     """Moves all weights into one buffer and lets them point into it."""
     flat = torch.empty(
         sum(w.numel() for w in weights), dtype=weights[0].dtype, device=weights[0].device
@@ -58,18 +72,18 @@ def flatten(
     return flat
 
 
-def pack(stage, func, padded, lengths, batch_first):
+def pack(
+    stage: Stage, func: OpOverload, padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Sequences without their padding, step by step: a run of steps with equally many sequences is
     copied where it is not contiguous, then the runs are joined. How many sequences a step has is
     kept on the host.
     """
-    lengths = stage.values.real(lengths).tolist()
-    sizes = [sum(n > step for n in lengths) for step in range(lengths[0])]
+    each = stage.values.real(lengths).tolist()
+    sizes = [sum(n > step for n in each) for step in range(each[0])]
     with stage.fake:
         steps = padded.transpose(0, 1) if batch_first else padded
-        data = torch.empty(
-            (sum(lengths), *steps.shape[2:]), dtype=padded.dtype, device=padded.device
-        )
+        data = torch.empty((sum(each), *steps.shape[2:]), dtype=padded.dtype, device=padded.device)
         runs, at = [], 0
         for n in sorted(set(sizes), reverse=True):
             runs.append(steps[at : at + sizes.count(n), :n])
@@ -87,7 +101,16 @@ def pack(stage, func, padded, lengths, batch_first):
     return data, torch.tensor(sizes)
 
 
-def packed_workspace(name, sequences, rows, hidden, layers, directions, dtype, weights):
+def packed_workspace(
+    name: str,
+    sequences: int,
+    rows: int,
+    hidden: int,
+    layers: int,
+    directions: int,
+    dtype: torch.dtype,
+    weights: int,
+) -> int:
     """The same for sequences without padding, `rows` steps in all. From three recordings of one
     bidirectional LSTM, exact.
     """
@@ -102,7 +125,17 @@ def packed_workspace(name, sequences, rows, hidden, layers, directions, dtype, w
     )
 
 
-def workspace(name, batch, steps, width, hidden, layers, directions, dtype, weights):
+def workspace(
+    name: str,
+    batch: int,
+    steps: int,
+    width: int,
+    hidden: int,
+    layers: int,
+    directions: int,
+    dtype: torch.dtype,
+    weights: int,
+) -> int:
     """cuDNN's scratch, from 186 shapes measured on an H200 (as in package tape): a copy of the
     weights, 8 MiB and some state a layer and direction, the gates of one layer, its input and some
     outputs. Exact within a few KiB except for tiny layers, where other kernels are chosen.
@@ -122,7 +155,7 @@ def workspace(name, batch, steps, width, hidden, layers, directions, dtype, weig
     return size
 
 
-def states_and_outputs(name, layers, directions):
+def states_and_outputs(name: str, layers: int, directions: int) -> tuple[int, int]:
     """How many states a layer and direction, and how many outputs, the scratch holds."""
     lstm = name == "lstm"
     states, outputs = (10, min(layers, 2)) if lstm else (5, 2)
@@ -133,7 +166,7 @@ def states_and_outputs(name, layers, directions):
     return states, outputs
 
 
-def scratch(stage, size, device):
+def scratch(stage: Stage, size: int, device: torch.device) -> torch.Tensor:
     """A workspace; it carries a name of its own because its size is an estimate."""
     stage.label = ("recurrent", record.WORKSPACE)
     try:
@@ -145,12 +178,13 @@ def scratch(stage, size, device):
 class Layer:
     """aten::lstm.input and its relatives."""
 
-    dropout_state = None  # made at the first call with dropout, for ever
+    # made at the first call with dropout, for ever
+    dropout_state: torch.Tensor | None = None
 
-    def __init__(self, stage, name, packed=False):
+    def __init__(self, stage: Stage, name: str, packed: bool = False) -> None:
         self.stage, self.name, self.packed = stage, name, packed
 
-    def __call__(self, x, *rest):
+    def __call__(self, x: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
         if self.packed:
             sizes, hx, weights, biases, layers, dropout, train, both = rest
             first = False
@@ -178,7 +212,9 @@ class Layer:
         return (out, *last)
 
     @staticmethod
-    def cast(x, states, weights):
+    def cast(
+        x: torch.Tensor, states: list[torch.Tensor], weights: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, list[torch.Tensor], Sequence[torch.Tensor]]:
         """Autocast brings the weights into one half-precision buffer of its own, then states and
         input.
         """
@@ -192,7 +228,7 @@ class Flat(torch.autograd.Function):
     """Weights copied into one flat buffer of another type; their gradients go back one by one."""
 
     @staticmethod
-    def forward(ctx, dtype, *weights):
+    def forward(ctx: Any, dtype: torch.dtype, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.dtype = weights[0].dtype
         flat = torch.empty(sum(w.numel() for w in weights), dtype=dtype, device=weights[0].device)
         out, at = [], 0
@@ -202,7 +238,7 @@ class Flat(torch.autograd.Function):
         return tuple(out)
 
     @staticmethod
-    def backward(ctx, *grads):
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         return (None, *[g.to(ctx.dtype) if g is not None else None for g in grads])
 
 
@@ -210,7 +246,9 @@ class Recurrent(torch.autograd.Function):
     """All layers and steps as one node."""
 
     @staticmethod
-    def forward(ctx, stage, shape, x, *rest):
+    def forward(
+        ctx: Any, stage: Stage, shape: Shape, x: torch.Tensor, *rest: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         ctx.stage = stage
         name, layers, directions, drops, train, packed = shape
         count = 2 if name == "lstm" else 1
@@ -219,7 +257,7 @@ class Recurrent(torch.autograd.Function):
         hidden = states[0].shape[-1]
         width = directions * hidden
 
-        def new(*size):
+        def new(*size: int) -> torch.Tensor:
             return torch.empty(*size, dtype=x.dtype, device=x.device)
 
         source = x if x.is_contiguous() else x.contiguous()
@@ -249,7 +287,9 @@ class Recurrent(torch.autograd.Function):
         return (out, *last)
 
     @staticmethod
-    def backward(ctx, grad, *rest):
+    def backward(
+        ctx: Any, grad: torch.Tensor | None, *rest: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
         saved = ctx.saved_tensors
         x, out, states, weights = (
             saved[0],
@@ -278,7 +318,14 @@ class Recurrent(torch.autograd.Function):
         return (None, None, dx, *dstates, *grads)
 
 
-def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None):
+def gru_cell(
+    x: torch.Tensor,
+    h: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None = None,
+    b_hh: torch.Tensor | None = None,
+) -> torch.Tensor:
     return Cell.apply(x, h, w_ih, w_hh, b_ih, b_hh)
 
 
@@ -286,7 +333,15 @@ class Cell(torch.autograd.Function):
     """One step of a GRU: two products, then one kernel that keeps five numbers a unit."""
 
     @staticmethod
-    def forward(ctx, x, h, w_ih, w_hh, b_ih, b_hh):
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        h: torch.Tensor,
+        w_ih: torch.Tensor,
+        w_hh: torch.Tensor,
+        b_ih: torch.Tensor | None,
+        b_hh: torch.Tensor | None,
+    ) -> torch.Tensor:
         products = x @ w_ih.t(), h @ w_hh.t()
         out = torch.empty_like(h)
         kept = torch.empty(h.shape[0], 5 * h.shape[1], dtype=h.dtype, device=h.device)
@@ -296,7 +351,7 @@ class Cell(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, h, w_ih, w_hh, kept = ctx.saved_tensors
         rows, width = h.shape
         of_x = torch.empty(rows, 3 * width, dtype=grad.dtype, device=grad.device)

@@ -5,6 +5,10 @@ kernels ask for them. Operations without a rule allocate their results in order 
 The sizes were read off allocator recordings of torch 2.11 on an H200, operation by operation.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Collection, Iterable
+
 import torch
 
 from . import attention, convolution, recurrent, syncnorm
@@ -13,19 +17,27 @@ from .reduction import scratch as reduction_scratch
 from .stage import Call
 from .workspace import blas_workspace
 
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+    from .card import Card
+    from .stage import Rule, Stage
+
 
 class Rules:
     """The rules for one card."""
 
-    def __init__(self, card):
+    def __init__(self, card: Card) -> None:
         p = card.properties
         self.sms, self.threads = p.multi_processor_count, p.max_threads_per_multi_processor
         self.blas_bytes, self.lt_bytes = card.card["blas"], card.card["blaslt"]
-        self.blas, self.lt = set(), set()
+        # whose library handles have their workspaces
+        self.blas: set[str | int] = set()
+        self.lt: set[str | int] = set()
         self.hopper = p.major >= 9
 
-    def table(self):
-        names = {
+    def table(self) -> dict[str, Rule]:
+        names: dict[str, Rule] = {
             "mm": self.matmul,
             "bmm": self.matmul,
             "addmm": self.addmm,
@@ -91,17 +103,17 @@ class Rules:
     # -- matrix products
     # ------------------------------------------------------------
 
-    def results(self, call, category=record.UNKNOWN):
+    def results(self, call: Call, category: int = record.UNKNOWN) -> None:
         for t in call.outs:
             call.stage.result(t, call, category)
 
-    def owner(self, call):
+    def owner(self, call: Call) -> str | int:
         """Whose library handle is used: each thread that multiplies has its own, and backward runs
         on the engine's.
         """
         return "engine" if torch._C._current_autograd_node() is not None else call.thread
 
-    def use_blas(self, call):
+    def use_blas(self, call: Call) -> None:
         owner = self.owner(call)
         if owner not in self.blas:
             self.blas.add(owner)
@@ -110,12 +122,12 @@ class Rules:
             if size:
                 call.stage.take(size, call, record.WORKSPACE)
 
-    def matmul(self, call):
+    def matmul(self, call: Call) -> None:
         self.results(call)
         if any(t.numel() for t in call.outs):
             self.use_blas(call)
 
-    def addmm(self, call):
+    def addmm(self, call: Call) -> None:
         """The bias is added by cuBLASLt, which has a workspace of its own."""
         self.results(call)
         self.use_blas(call)
@@ -128,7 +140,7 @@ class Rules:
     # -- reductions
     # ------------------------------------------------------------
 
-    def reduce(self, call):
+    def reduce(self, call: Call) -> None:
         source = call.args[0]
         before = 0
         if (
@@ -154,7 +166,7 @@ class Rules:
         if ident:
             call.stage.recorder.free(ident)
 
-    def reduction(self, call, source, dims, size):
+    def reduction(self, call: Call, source: torch.Tensor, dims: Collection[int], size: int) -> None:
         partial, counters = reduction_scratch(
             source.shape, source.stride(), dims, size, self.sms, self.threads
         )
@@ -163,7 +175,7 @@ class Rules:
             call.stage.recorder.free(b)
             call.stage.recorder.free(a)
 
-    def foreach_norm(self, call):
+    def foreach_norm(self, call: Call) -> None:
         """One list of partial sums for all tensors: 320 chunks of 65536 values at most a launch."""
         tensors = call.args[0]
         chunks = max((-(-t.numel() // 65536) for t in tensors), default=0)
@@ -172,7 +184,7 @@ class Rules:
         self.results(call)
         call.stage.recorder.free(ident)
 
-    def cumsum(self, call):
+    def cumsum(self, call: Call) -> None:
         self.results(call)
         if call.outs[0].dtype is not call.args[0].dtype:  # the input is converted first
             call.stage.scratch(call, nbytes(call.outs[0]))
@@ -182,7 +194,7 @@ class Rules:
     # -- normalization
     # ------------------------------------------------------------
 
-    def copies(self, call, *tensors):
+    def copies(self, call: Call, *tensors: object) -> list[int]:
         """Contiguous copies that a kernel makes of these arguments first; give them to `drop`."""
         return [
             call.stage.take(nbytes(t, full=True), call)
@@ -190,35 +202,35 @@ class Rules:
             if isinstance(t, torch.Tensor) and not t.is_contiguous()
         ]
 
-    def drop(self, call, idents):
+    def drop(self, call: Call, idents: Iterable[int]) -> None:
         for ident in idents:
             call.stage.recorder.free(ident)
 
-    def layer_norm(self, call):
+    def layer_norm(self, call: Call) -> None:
         held = self.copies(call, call.args[0])
         self.results(call)
         self.drop(call, held)
 
-    def layer_norm_backward(self, call):
+    def layer_norm_backward(self, call: Call) -> None:
         held = self.copies(call, call.args[0], call.args[1])
         self.results(call)
         self.drop(call, held)
 
-    def group_norm(self, call):
+    def group_norm(self, call: Call) -> None:
         held = self.copies(call, call.args[0])
         self.results(call)
         each = 4 * call.args[3] * call.args[4]  # fp32 for every sample and channel
         call.stage.scratch(call, each, each)
         self.drop(call, held)
 
-    def group_norm_backward(self, call):
+    def group_norm_backward(self, call: Call) -> None:
         held = self.copies(call, call.args[0], call.args[1])
         self.results(call)
         each = 4 * call.args[5] * call.args[6]
         call.stage.scratch(call, each, each, each, each, each)
         self.drop(call, held)
 
-    def roll(self, call):
+    def roll(self, call: Call) -> None:
         """Several dimensions are rolled one after the other."""
         steps = (
             len(call.args[2])
@@ -229,7 +241,7 @@ class Rules:
         self.results(call)
         self.drop(call, held)
 
-    def grouped(self, call):
+    def grouped(self, call: Call) -> None:
         self.results(call)
         call.stage.scratch(
             call,
@@ -240,24 +252,24 @@ class Rules:
     # -- softmax and losses
     # ------------------------------------------------------------
 
-    def loss(self, call):
+    def loss(self, call: Call) -> None:
         self.results(call, record.LOSS)
 
-    def softmax(self, call):
+    def softmax(self, call: Call) -> None:
         self.results(call, record.LOSS if call.name == "_log_softmax" else record.UNKNOWN)
         self.drop(call, self.copies(call, call.args[0]))
 
-    def softmax_backward(self, call):
+    def softmax_backward(self, call: Call) -> None:
         """The product of gradient and result is kept in between."""
         self.results(call)
         call.stage.scratch(call, nbytes(call.outs[0]))
 
-    def log_softmax_backward(self, call):
+    def log_softmax_backward(self, call: Call) -> None:
         self.results(call, record.LOSS)
         if not call.args[0].is_contiguous():
             call.stage.scratch(call, nbytes(call.args[0], full=True))
 
-    def safe_softmax(self, call):
+    def safe_softmax(self, call: Call) -> None:
         """Rows that are masked throughout are looked for: a comparison, its row-wise conjunction, a
         zero.
         """
@@ -269,7 +281,7 @@ class Rules:
         for ident in reversed(ids):
             call.stage.recorder.free(ident)
 
-    def elementwise_loss(self, call):
+    def elementwise_loss(self, call: Call) -> None:
         """The loss of each element is computed into a buffer of its own; the scalar lies in another
         of that size.
         """
@@ -286,7 +298,7 @@ class Rules:
         self.reduction(call, source, range(source.dim()), 4)
         call.stage.recorder.free(ident)
 
-    def logsumexp(self, call):
+    def logsumexp(self, call: Call) -> None:
         """The row's maximum is taken out first, infinite ones are replaced; then a copy of the
         whole input is made to be summed.
         """
@@ -298,19 +310,19 @@ class Rules:
         self.results(call)
         self.drop(call, [shifted, top])
 
-    def multinomial(self, call):
+    def multinomial(self, call: Call) -> None:
         """Weights are checked, then divided by noise of their size."""
         self.results(call)
         call.stage.scratch(call, nbytes(call.args[0], full=True))
 
-    def mask_first(self, call):
+    def mask_first(self, call: Call) -> None:
         for t in reversed(call.outs):
             call.stage.result(t, call)
 
     # -- indices
     # ------------------------------------------------------------
 
-    def embedding(self, call):
+    def embedding(self, call: Call) -> None:
         """Indices that are not contiguous are copied first."""
         indices = call.args[1]
         copy = (
@@ -321,7 +333,7 @@ class Rules:
         self.results(call)
         call.stage.recorder.free(copy)
 
-    def embedding_backward(self, call):
+    def embedding_backward(self, call: Call) -> None:
         """Up to 3072 indices one kernel adds rows; more are sorted, and rows are summed in
         segments.
         """
@@ -359,7 +371,7 @@ class Rules:
         for ident in [*reversed(keep), *copies]:
             free(ident)
 
-    def nonzero(self, call):
+    def nonzero(self, call: Call) -> None:
         stage, n = call.stage, call.args[0].numel()
         count = stage.take(4, call)
         stage.scratch(call, 21503 if n > 4096 else 1)
@@ -367,7 +379,7 @@ class Rules:
         stage.scratch(call, 1023)
         stage.recorder.free(count)
 
-    def sort(self, call):
+    def sort(self, call: Call) -> None:
         self.results(call)
         t = call.args[0]
         n = t.numel()
@@ -377,7 +389,7 @@ class Rules:
                 call.stage.scratch(call, radix_bytes(n))
             call.stage.recorder.free(ident)
 
-    def unique(self, call):
+    def unique(self, call: Call) -> None:
         n, stage = call.args[0].numel(), call.stage
         ident = stage.take(8 * n, call)
         stage.scratch(call, radix_bytes(n) // 2)
@@ -385,7 +397,7 @@ class Rules:
         stage.scratch(call, 8, 1023)
         stage.recorder.free(ident)
 
-    def masked_select(self, call):
+    def masked_select(self, call: Call) -> None:
         stage, rows = call.stage, call.outs[0].numel()
         count = stage.take(4, call)
         stage.scratch(call, 21503 if call.args[1].numel() > 4096 else 1)
@@ -395,7 +407,7 @@ class Rules:
         self.results(call)
         stage.recorder.free(positions)
 
-    def index(self, call):
+    def index(self, call: Call) -> None:
         """A mask among the indices is turned into positions first."""
         held = []
         for i in call.args[1]:
@@ -411,7 +423,7 @@ class Rules:
         for ident in held:
             call.stage.recorder.free(ident)
 
-    def index_put(self, call):
+    def index_put(self, call: Call) -> None:
         """Adding with repeated indices sorts them."""
         self.results(call)
         accumulate = call.arg(3, "accumulate", False)
@@ -432,7 +444,7 @@ class Rules:
             free(ident)
 
 
-def dims_of(call, source):
+def dims_of(call: Call, source: torch.Tensor) -> set[int]:
     """The dimensions a reduction reduces: the first list among its arguments, or an int, or all."""
     for a in list(call.args[1:]) + [call.kwargs.get("dim")]:
         if isinstance(a, (list, tuple)) and a:
@@ -442,7 +454,7 @@ def dims_of(call, source):
     return set(range(source.dim()))
 
 
-def accumulator(name, dtype):
+def accumulator(name: str, dtype: torch.dtype) -> int:
     if name in ("any", "all"):
         return 1
     if name in ("argmax", "argmin"):
@@ -452,21 +464,29 @@ def accumulator(name, dtype):
     return max(4, dtype.itemsize)
 
 
-def radix_bytes(n):
+def radix_bytes(n: int) -> int:
     """cub's scratch for sorting n pairs of 8-byte keys and values."""
     return int(16 * n + 17650 + 0.2176 * n)
 
 
-def nbytes(t, full=False):
+def nbytes(t: torch.Tensor, full: bool = False) -> int:
     """Bytes of a tensor's own storage, or of a dense copy of it."""
     return t.numel() * t.element_size() if full else t.untyped_storage().nbytes()
 
 
-def table(card):
+def table(card: Card) -> dict[str, Rule]:
     return Rules(card).table()
 
 
-def grouped_mm(stage, func, a, b, offs=None, bias=None, out_dtype=None):
+def grouped_mm(
+    stage: Stage,
+    func: OpOverload,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
     """A product for each group of rows. torch's fake version knows bfloat16 alone; other types take
     a loop over the groups, which needs no scratch.
     """
@@ -490,7 +510,7 @@ def grouped_mm(stage, func, a, b, offs=None, bias=None, out_dtype=None):
     return out
 
 
-def install(stage):
+def install(stage: Stage) -> None:
     stage.played["_grouped_mm"] = grouped_mm
     attention.install(stage)
     recurrent.install(stage)

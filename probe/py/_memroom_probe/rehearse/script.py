@@ -6,13 +6,22 @@ follows an epoch: evaluation, whose batches are often larger. Whatever trains af
 too long, ends the rehearsal.
 """
 
+from __future__ import annotations
+
 import copy
 import sys
 import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 import torch
 
 from . import recorder as record
+
+if TYPE_CHECKING:
+    from .stage import Stage
+
+End = Callable[[str], NoReturn]  # ends the process; takes the reason, or a sentence for the user
 
 VARYING = 4  # times as many steps are rehearsed while they ask for different sizes
 PATIENCE = (
@@ -39,7 +48,9 @@ CUT = "what follows training was rehearsed for %d seconds only" % AFTERWARDS
 class Script:
     """Counts optimizer steps and calls `over` after enough of them."""
 
-    def __init__(self, stage, recorder, steps, over, fail):
+    def __init__(
+        self, stage: Stage, recorder: record.Recorder, steps: int, over: End, fail: End
+    ) -> None:
         self.stage, self.recorder, self.steps, self.over, self.fail = (
             stage,
             recorder,
@@ -47,21 +58,27 @@ class Script:
             over,
             fail,
         )
-        # optimizer -> steps taken; scripts with several (GANs) end when each has had its share
-        self.counts = {}
-        self.names = {}  # id of a module -> its name below the outermost one
+        # id of an optimizer -> steps taken; scripts with several (GANs) end when each has had its
+        # share
+        self.counts: dict[int, int] = {}
+        self.names: dict[int, str] = {}  # id of a module -> its name below the outermost one
         self.backwards = 0  # backward passes that are running
         self.begun = time.process_time()
-        self.asked = []  # bytes that each step has asked for in its forward and backward passes
-        self.fed = None  # the loader's iterator that gave the newest batch, since the last step
-        self.ended = None  # when the training data was made to end
+        # bytes that each step has asked for in its forward and backward passes
+        self.asked: list[int] = []
+        self.fed: Any = (
+            None  # the loader's iterator that gave the newest batch, since the last step
+        )
+        self.ended: float | None = None  # when the training data was made to end
         self.later = 0  # optimizer steps since then
-        self.repeating = None  # when batches of a pass before training were first given again
+        # when batches of a pass before training were first given again
+        self.repeating: float | None = None
         self.before = 0  # allocations made before the last step began
         self.passes = 0  # backward passes since the last step
-        self.evaluations = {}  # what was evaluated -> (how often, form of what came out)
+        # what was evaluated -> (how often, form of what came out)
+        self.evaluations: dict[tuple[Any, ...] | None, tuple[int, Any]] = {}
 
-    def install(self):
+    def install(self) -> None:
         self._follow_modules()
         self._follow_backward()
         self._follow_optimizers()
@@ -70,10 +87,10 @@ class Script:
     # -- modules
     # ------------------------------------------------------------
 
-    def _follow_modules(self):
+    def _follow_modules(self) -> None:
         script, stage, call = self, self.stage, torch.nn.Module.__call__
 
-        def follow(module, *args, **kwargs):
+        def follow(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             outermost = not stage.modules
             if outermost:
                 script.enter_model(module)
@@ -88,7 +105,7 @@ class Script:
         torch.nn.Module.__call__ = follow
         linear = torch.nn.functional.linear
 
-        def follow_linear(*args, **kwargs):
+        def follow_linear(*args: Any, **kwargs: Any) -> torch.Tensor:
             stage.in_linear = True
             try:
                 return linear(*args, **kwargs)
@@ -97,7 +114,13 @@ class Script:
 
         torch.nn.functional.linear = follow_linear
 
-    def evaluate(self, module, call, args, kwargs):
+    def evaluate(
+        self,
+        module: torch.nn.Module,
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
         """A call without gradients leaves nothing behind but what it returns. After a few of the
         same form, that is all that is made: loops over hundreds of batches between two steps are
         common.
@@ -122,7 +145,7 @@ class Script:
             self.evaluations[key] = (times + 1, imitation.remember(out))
         return out
 
-    def enter_model(self, module):
+    def enter_model(self, module: torch.nn.Module) -> None:
         self.keep_time()
         if id(module) not in self.names:
             self.names.clear()
@@ -134,11 +157,11 @@ class Script:
     # -- backward
     # ------------------------------------------------------------
 
-    def _follow_backward(self):
+    def _follow_backward(self) -> None:
         graph, script, recorder, fail = torch.autograd.graph, self, self.recorder, self.fail
         run = graph._engine_run_backward
 
-        def follow(*args, **kwargs):
+        def follow(*args: Any, **kwargs: Any) -> Any:
             recorder.settle("forward", record.ACTIVATIONS)
             recorder.mark("backward")
             script.backwards += 1
@@ -158,7 +181,7 @@ class Script:
             if getattr(module, "_engine_run_backward", None) is run:
                 module._engine_run_backward = follow
 
-    def after_backward(self):
+    def after_backward(self) -> None:
         """Accumulating scripts may take dozens of passes a step: the second step's first two show
         what the others do.
         """
@@ -176,7 +199,7 @@ class Script:
     # -- optimizer
     # ------------------------------------------------------------
 
-    def _follow_optimizers(self):
+    def _follow_optimizers(self) -> None:
         from torch._subclasses.fake_tensor import FakeTensor
         from torch.optim import optimizer as module
 
@@ -186,7 +209,7 @@ class Script:
         recorder, scaler = self.recorder, torch.amp.GradScaler
         scale = scaler.scale
 
-        def follow(scaler, outputs):
+        def follow(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
             if scaler.is_enabled():
                 recorder.facts["scaled"] = (
                     True  # its first steps are skipped on a card until the scale fits
@@ -195,7 +218,7 @@ class Script:
 
         scaler.scale = follow
 
-    def before_step(self, optimizer, args, kwargs):
+    def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         for group in optimizer.param_groups:
             for p in group["params"]:
                 self.recorder.categorize(p.untyped_storage(), record.WEIGHTS)
@@ -204,7 +227,7 @@ class Script:
         self.recorder.mark("optimizer")
         self.before = self.recorder.count
 
-    def after_step(self, optimizer, args, kwargs):
+    def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         recorder = self.recorder
         for state in optimizer.state.values():
             for value in state.values() if isinstance(state, dict) else ():
@@ -225,7 +248,7 @@ class Script:
             self.end_data()
         self.fed = None
 
-    def enough(self):
+    def enough(self) -> bool:
         if min(self.counts.values()) < self.steps and max(self.counts.values()) < 3 * self.steps:
             return False
         if len(self.counts) > 1 or len(self.asked) < 3 or self.asked[-1] == self.asked[-2]:
@@ -238,17 +261,17 @@ class Script:
     # -- what follows training
     # ------------------------------------------------------------
 
-    def _follow_loaders(self):
+    def _follow_loaders(self) -> None:
         base, script = torch.utils.data.dataloader._BaseDataLoaderIter, self
         give = base.__next__
 
-        def follow(loader):
+        def follow(loader: Any) -> Any:
             script.before_batch(loader)
             return give(loader)
 
         base.__next__ = follow
 
-    def before_batch(self, loader):
+    def before_batch(self, loader: Any) -> None:
         """Ends the data: of training after the last step, of an evaluation after a few batches.
         What a pass before training computes is often looked up for every sample later, such as a
         reference's probabilities: it goes on, with batches that it has had already.
@@ -266,7 +289,7 @@ class Script:
                 raise StopIteration
         self.fed = loader
 
-    def prepares(self, loader):
+    def prepares(self, loader: Any) -> bool:
         """Whether this pass comes before training, can be repeated and has time left."""
         fetcher = getattr(loader, "_dataset_fetcher", None)
         if self.counts or not isinstance(fetcher, Repeating):
@@ -275,7 +298,7 @@ class Script:
         fetcher.again = time.process_time() - self.repeating < PREPARING
         return fetcher.again
 
-    def end_data(self):
+    def end_data(self) -> None:
         """Enough was trained. A loop that takes no batches from a loader cannot be ended but with
         the script.
         """
@@ -284,12 +307,14 @@ class Script:
         self.ended = time.process_time()
         sys.excepthook = self.broke
 
-    def keep_time(self):
+    def keep_time(self) -> None:
         if self.ended is not None and time.process_time() - self.ended > AFTERWARDS:
             self.recorder.warnings[CUT] = 1
             self.over("steps")
 
-    def broke(self, kind, error, trace):
+    def broke(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
         """Code after training may expect more than three steps of it."""
         if kind is not StopIteration:
             self.recorder.warn(
@@ -301,18 +326,19 @@ class Script:
 class Repeating:
     """Fetches samples of a dataset; later gives the batches again that it has fetched."""
 
-    def __init__(self, fetcher):
+    def __init__(self, fetcher: Any) -> None:
         self.fetcher, self.again = fetcher, False
-        self.batches = {}  # how many samples -> the batches of so many
+        # how many samples -> the batches of so many
+        self.batches: dict[int | None, list[Any]] = {}
 
     @classmethod
-    def watch(cls, loader):
+    def watch(cls, loader: Any) -> None:
         places = torch.utils.data.dataloader._DatasetKind.Map
         fetcher = getattr(loader, "_dataset_fetcher", None)
         if fetcher is not None and loader._dataset_kind == places:
             loader._dataset_fetcher = cls(fetcher)
 
-    def fetch(self, index):
+    def fetch(self, index: Any) -> Any:
         size = len(index) if hasattr(index, "__len__") else None
         held = self.batches.setdefault(size, [])
         if self.again and held:
@@ -323,10 +349,10 @@ class Repeating:
             held.append(copy.copy(batch))
         return batch
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.fetcher, name)
 
 
-def trained(loader):
+def trained(loader: Any) -> bool:
     """Whether an optimizer step was taken on batches of this loader's iterator."""
     return getattr(loader, "_memroom_trained", False)

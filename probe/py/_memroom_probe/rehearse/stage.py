@@ -7,8 +7,11 @@ makes and, from the rules, the scratch that CUDA takes inside it are noted in th
 order in which CUDA asks for them.
 """
 
+from __future__ import annotations
+
 import threading
 import weakref
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 import torch
 from torch._subclasses import fake_tensor
@@ -18,6 +21,11 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from . import products
 from . import recorder as record
 from .values import Values
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+    from .card import Card
 
 aten = torch.ops.aten
 
@@ -72,7 +80,7 @@ ADDING_NODES = (
 )
 
 
-def tensors_in(values):
+def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
     """All tensors among arguments or results, one level of lists deep."""
     found = []
     for v in values:
@@ -92,7 +100,7 @@ class Fakes(FakeTensorMode):
     avoid_device_init = True
 
 
-def packed(t):
+def packed(t: torch.Tensor) -> bool:
     """Whether a tensor's elements lie side by side, in whatever order (channels last is one)."""
     if t.is_contiguous():
         return True
@@ -104,7 +112,7 @@ def packed(t):
     return True
 
 
-def on_card(t):
+def on_card(t: object) -> bool:
     return type(t) is FakeTensor and t.fake_device.type == "cuda"
 
 
@@ -113,7 +121,15 @@ class Call:
 
     __slots__ = ("stage", "func", "name", "args", "kwargs", "out", "outs", "thread")
 
-    def __init__(self, stage, func, name, args, kwargs, out):
+    def __init__(
+        self,
+        stage: Stage,
+        func: OpOverload,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+    ) -> None:
         self.stage, self.func, self.name, self.args, self.kwargs, self.out = (
             stage,
             func,
@@ -129,8 +145,11 @@ class Call:
         )
         self.thread = threading.get_ident()
 
-    def arg(self, index, name, default=None):
+    def arg(self, index: int, name: str, default: Any = None) -> Any:
         return self.args[index] if index < len(self.args) else self.kwargs.get(name, default)
+
+
+Rule = Callable[[Call], None]  # notes what CUDA allocates in a call
 
 
 class Stage(TorchDispatchMode):
@@ -138,36 +157,49 @@ class Stage(TorchDispatchMode):
     inside it.
     """
 
+    card: Card  # set by whoever makes the stage
+    attention: torch.library.Library  # of the parts: their registrations live as long as it does
+    recurrent: torch.library.Library
+
     @classmethod
-    def _should_skip_dynamo(cls):
+    def _should_skip_dynamo(cls) -> bool:
         # inductor.py keeps the stage itself from being compiled; torch's guard against it costs as
         # much as an operation
         return False
 
-    def __init__(self, recorder, rules):
+    def __init__(self, recorder: record.Recorder, rules: dict[str, Rule]) -> None:
         super().__init__()
-        self.played = {}  # operations that a part plays itself, by name
-        self.laid_out = {}  # operations whose results lie in another order on a card, by name
+        # operations that a part plays itself, by name: of the stage, the operation, its arguments
+        self.played: dict[str, Callable[..., Any]] = {}
+        # operations whose results lie in another order on a card, by name
+        self.laid_out: dict[str, Callable[[Stage, tuple[Any, ...], Any], Any]] = {}
         self.fake = Fakes(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         fake_tensor.init_gpu_context = lambda device: None
         self.recorder = recorder
         self.rules = rules
         self.values = Values(self)
-        self.modules = []  # names of the modules being called, outermost first
+        self.modules: list[str] = []  # names of the modules being called, outermost first
         self.real_bytes = 0
         self.turn = threading.RLock()  # the script's own threads take turns
-        self.names = {}
-        self.parts = set()  # operations that consist of others
-        self.wrappers = {}  # type of tensor -> whether it only holds others, as DTensor does
+        self.names: dict[OpOverload, str] = {}
+        self.parts: set[OpOverload] = set()  # operations that consist of others
+        # type of tensor -> whether it only holds others, as DTensor does
+        self.wrappers: dict[type, bool] = {}
         self.in_linear = False  # inside torch.nn.functional.linear
         self.in_math = False  # inside the math implementation of attention
         # (operation, category) of what is allocated next, where a part plays an operation itself
-        self.label = None
+        self.label: tuple[str, int] | None = None
 
     # -- routing
     # ------------------------------------------------------------
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         kwargs = kwargs or {}
         tensors = tensors_in(args)
         if kwargs:
@@ -193,7 +225,7 @@ class Stage(TorchDispatchMode):
                     return self.count_real(func(*args, **kwargs))
         return self.on_fakes(func, name, args, kwargs, tensors)
 
-    def composed(self, func, name):
+    def composed(self, func: OpOverload, name: str) -> bool:
         """Whether an operation consists of others, by its one kernel. Such come here whole from
         code that runs without autograd, as inside a DTensor; fake tensors take them apart.
         """
@@ -206,13 +238,13 @@ class Stage(TorchDispatchMode):
             )
         )
 
-    def wraps(self, t):
+    def wraps(self, t: torch.Tensor) -> bool:
         kind = type(t)
         if kind not in self.wrappers:
             self.wrappers[kind] = kind is not FakeTensor and is_traceable_wrapper_subclass(t)
         return self.wrappers[kind]
 
-    def too_big(self, name, args, kwargs):
+    def too_big(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a host tensor made from nothing should cost no memory."""
         numel: float = 1
         if args and isinstance(args[0], torch.Tensor) and name.endswith("_like"):
@@ -228,7 +260,7 @@ class Stage(TorchDispatchMode):
         size = numel * (getattr(kwargs.get("dtype"), "itemsize", None) or 4)
         return size > REAL_LIMIT or (size > SMALL and self.real_bytes > REAL_TOTAL)
 
-    def count_real(self, t):
+    def count_real(self, t: Any) -> Any:
         """Keeps account of host tensors for as long as they live."""
         size = t.untyped_storage().nbytes() if isinstance(t, torch.Tensor) else 0
         if size > SMALL:
@@ -236,14 +268,28 @@ class Stage(TorchDispatchMode):
             weakref.finalize(t.untyped_storage(), self.release_real, size)
         return t
 
-    def release_real(self, size):
+    def release_real(self, size: int) -> None:
         self.real_bytes -= size
 
-    def on_fakes(self, func, name, args, kwargs, tensors):
+    def on_fakes(
+        self,
+        func: OpOverload,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
+    ) -> Any:
         with self.turn:
             return self.play(func, name, args, kwargs, tensors)
 
-    def play(self, func, name, args, kwargs, tensors):
+    def play(
+        self,
+        func: OpOverload,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
+    ) -> Any:
         if (
             kwargs.get("generator") is not None
         ):  # of a device, or of the host for what is not made there
@@ -283,7 +329,7 @@ class Stage(TorchDispatchMode):
             self.note(call)
         return out
 
-    def fake_of(self, t):
+    def fake_of(self, t: torch.Tensor) -> FakeTensor:
         """A fake host tensor of the same form as a real one; tiny ones remember their values."""
         with self.fake:
             fake = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
@@ -293,7 +339,7 @@ class Stage(TorchDispatchMode):
     # -- allocations
     # ------------------------------------------------------------
 
-    def note(self, call):
+    def note(self, call: Call) -> None:
         """Notes what CUDA allocates in this call: its results, and what its rule says besides."""
         rule = self.rules.get(call.name)
         if rule is not None:
@@ -302,7 +348,7 @@ class Stage(TorchDispatchMode):
             for t in call.outs:
                 self.result(t, call)
 
-    def result(self, t, call, category=record.UNKNOWN):
+    def result(self, t: torch.Tensor, call: Call, category: int = record.UNKNOWN) -> None:
         """Notes the storage of a result unless it is one that is known already (views, in-place
         operations).
         """
@@ -317,7 +363,7 @@ class Stage(TorchDispatchMode):
                 storage, storage.nbytes(), name, self.modules[-1] if self.modules else "", category
             )
 
-    def is_batch(self, call):
+    def is_batch(self, call: Call) -> bool:
         """Whether this is a batch on its way to the card: copied from the host, by no module, while
         the script trains. Optimizers claim their state after their step.
         """
@@ -328,7 +374,9 @@ class Stage(TorchDispatchMode):
             and not on_card(call.args[0])
         )
 
-    def hold_as(self, t, size, call, category=record.UNKNOWN):
+    def hold_as(
+        self, t: torch.Tensor, size: int, call: Call, category: int = record.UNKNOWN
+    ) -> None:
         """Notes a result whose storage on CUDA has another size than on fake tensors."""
         storage = t.untyped_storage()
         if not self.recorder.known(storage):
@@ -336,13 +384,13 @@ class Stage(TorchDispatchMode):
                 storage, size, call.name, self.modules[-1] if self.modules else "", category
             )
 
-    def take(self, size, call, category=record.TEMPORARY):
+    def take(self, size: int, call: Call, category: int = record.TEMPORARY) -> int:
         """Notes scratch inside an operation and gives its id for `free`."""
         return self.recorder.alloc(
             size, call.name, self.modules[-1] if self.modules else "", category
         )
 
-    def scratch(self, call, *sizes):
+    def scratch(self, call: Call, *sizes: int) -> None:
         """Scratch that is taken in this order and released together, first taken first."""
         for ident in [self.take(s, call) for s in sizes]:
             self.recorder.free(ident)
@@ -350,7 +398,7 @@ class Stage(TorchDispatchMode):
     # -- where torch avoids in-place operations on fake tensors
     # ----------------------------------------------------
 
-    def is_in_place(self, name, args):
+    def is_in_place(self, name: str, args: tuple[Any, ...]) -> bool:
         """Whether torch would write into the first argument, were it not fake: a Linear's bias is
         added to the product, an indexed gradient is written into the zeros made for it.
         """
@@ -369,13 +417,13 @@ class Stage(TorchDispatchMode):
     # -- the engine's own sums
     # ------------------------------------------------------------
 
-    def sums_gradients(self, args):
+    def sums_gradients(self, args: tuple[Any, ...]) -> bool:
         node = torch._C._current_autograd_node()
         if node is None or torch.is_grad_enabled() or not all(type(a) is FakeTensor for a in args):
             return False
         return args[0].shape == args[1].shape and not any(n in node.name() for n in ADDING_NODES)
 
-    def sum_gradients(self, func, args):
+    def sum_gradients(self, func: OpOverload, args: tuple[Any, ...]) -> torch.Tensor:
         """Two gradients meet. The real engine adds into the first one in place where nobody else
         holds it; for fake tensors it never does, so the decision is taken here by the engine's own
         conditions.
@@ -388,7 +436,7 @@ class Stage(TorchDispatchMode):
         self.note(Call(self, func, "add", args, {}, out))
         return out
 
-    def alone(self, t):
+    def alone(self, t: torch.Tensor) -> bool:
         """Whether the engine's buffer holds the only reference to a gradient, and to all of its
         storage. The counts include the three references of this call to the tensor, and one to the
         storage.

@@ -6,9 +6,20 @@ as long as it is small; such a twin is attached to the fake tensor and dies with
 computes is unknown: where a script reads it, it gets a fixed finite value, and the record says so.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Iterable, TypeVar
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+    from .stage import Stage
+
+T = TypeVar("T")
 
 WHOLE = 1 << 20  # elements of integers and booleans that are followed
 RANDOM = (
@@ -56,12 +67,12 @@ NOISE = {
 TWIN = "_memroom_twin"
 
 
-def twin_of(t):
+def twin_of(t: torch.Tensor) -> torch.Tensor | None:
     """The real tensor beside a fake one, a real tensor itself, or None."""
     return t.__dict__.get(TWIN) if type(t) is FakeTensor else t
 
 
-def swap(values, change):
+def swap(values: Iterable[Any], change: Callable[[torch.Tensor], torch.Tensor]) -> list[Any]:
     """Arguments with every tensor changed, one level of lists deep."""
     out = []
     for v in values:
@@ -77,14 +88,14 @@ class Unknown(Exception):
     """An operand's values are not known."""
 
 
-def known(t):
+def known(t: torch.Tensor) -> torch.Tensor:
     twin = twin_of(t)
     if twin is None:
         raise Unknown
     return twin
 
 
-def on_host(kwargs):
+def on_host(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {
         k: (
             torch.device("cpu")
@@ -97,22 +108,24 @@ def on_host(kwargs):
     }
 
 
-def small(t):
+def small(t: torch.Tensor) -> bool:
     return t.numel() <= (FLOATS if t.dtype.is_floating_point or t.dtype.is_complex else WHOLE)
 
 
 class Values:
-    def __init__(self, stage):
+    def __init__(self, stage: Stage) -> None:
         self.stage = stage
 
-    def remember(self, fake, real):
+    def remember(self, fake: FakeTensor, real: torch.Tensor) -> None:
         if small(real):
             fake.__dict__[TWIN] = real.detach().clone()
 
     # -- reading
     # ------------------------------------------------------------
 
-    def before(self, func, name, args, kwargs):
+    def before(
+        self, func: OpOverload, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, bool]:
         """Operations that hand values to the host are answered here: (answer, True)."""
         if name == "_local_scalar_dense":
             return self.scalar(args[0]), True
@@ -138,14 +151,14 @@ class Values:
             return args[0], True
         return None, False
 
-    def scalar(self, t):
+    def scalar(self, t: torch.Tensor) -> bool | int | float:
         twin = twin_of(t)
         if twin is not None:
             return twin.item()
         self.stage.recorder.warn(READ)
         return True if t.dtype is torch.bool else 1.0 if t.dtype.is_floating_point else 1
 
-    def real(self, t):
+    def real(self, t: torch.Tensor) -> torch.Tensor:
         """A real host tensor for a fake one: its known values, or ones."""
         twin = twin_of(t)
         if twin is not None:
@@ -158,7 +171,7 @@ class Values:
                 else torch.ones(t.shape, dtype=t.dtype)
             )
 
-    def shares(self, args):
+    def shares(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Sizes of the parts of a tensor that were read from the card (how many rows an expert
         gets) and do not add up: equal ones.
         """
@@ -173,7 +186,9 @@ class Values:
     # -- following
     # ------------------------------------------------------------
 
-    def after(self, func, name, args, kwargs, out):
+    def after(
+        self, func: OpOverload, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> None:
         outs = (
             [out]
             if isinstance(out, torch.Tensor)
@@ -209,7 +224,7 @@ class Values:
                 t.__dict__[TWIN] = twin
 
     @staticmethod
-    def is_noise(t):
+    def is_noise(t: torch.Tensor) -> bool:
         """Random values of the card that are no parameter's."""
         return (
             type(t) is FakeTensor
@@ -219,7 +234,14 @@ class Values:
             and not getattr(t, "_is_param", False)
         )
 
-    def unknown(self, func, name, args, kwargs, outs):
+    def unknown(
+        self,
+        func: OpOverload,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        outs: list[torch.Tensor],
+    ) -> None:
         if name in TRUTHS:
             outs[0].__dict__[TWIN] = torch.tensor(TRUTHS[name]).expand(outs[0].shape)
         elif name in ROUTERS:
@@ -227,7 +249,13 @@ class Values:
         elif not name.startswith("_amp_"):  # the scaler's finding (no infinities) stays
             self.forget(outs)
 
-    def route(self, func, args, kwargs, outs):
+    def route(
+        self,
+        func: OpOverload,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        outs: list[torch.Tensor],
+    ) -> None:
         """Positions chosen by unknown scores: random ones, in range and spread evenly."""
         scores = torch.rand(args[0].shape)
         twins = func(scores, *args[1:], **on_host(kwargs))
@@ -236,7 +264,7 @@ class Values:
             if not t.dtype.is_floating_point:
                 t.__dict__[TWIN] = twin
 
-    def forget(self, outs):
+    def forget(self, outs: list[torch.Tensor]) -> None:
         for t in outs:
             if type(t) is FakeTensor:
                 t.__dict__.pop(TWIN, None)
@@ -244,7 +272,9 @@ class Values:
     # -- shapes that depend on values
     # ------------------------------------------------------------
 
-    def resolve(self, func, name, args, kwargs):
+    def resolve(
+        self, func: OpOverload, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """The result of an operation whose shape depends on values; the fake mode is on."""
         if name == "index":
             return func(args[0], self.positions(args[1]))
@@ -254,15 +284,15 @@ class Values:
             return self.fake(twins, device)
         return tuple(self.fake(t, device) if isinstance(t, torch.Tensor) else t for t in twins)
 
-    def fake(self, real, device):
+    def fake(self, real: torch.Tensor, device: torch.device) -> FakeTensor:
         out = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=device)
         if small(real):
             out.__dict__[TWIN] = real
         return out
 
-    def positions(self, indices):
+    def positions(self, indices: Iterable[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """Masks among indices as the positions that they select."""
-        out = []
+        out: list[torch.Tensor | None] = []
         for i in indices:
             if isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8):
                 device = i.fake_device if type(i) is FakeTensor else torch.device("cpu")
@@ -272,7 +302,7 @@ class Values:
                 out.append(i)
         return out
 
-    def sample(self, t):
+    def sample(self, t: torch.Tensor) -> torch.Tensor:
         """Known values, or random ones of the right form."""
         twin = twin_of(t)
         if twin is not None:
@@ -284,7 +314,7 @@ class Values:
             t.__dict__[TWIN] = values  # asked again, it answers the same
         return values
 
-    def off_stage(self, work):
+    def off_stage(self, work: Callable[[], T]) -> T:
         """Runs work on real tensors while the fake mode is on."""
         mode = torch._C._unset_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
         try:

@@ -5,11 +5,22 @@ what it would have fetched is either not needed (weights: a model of the same co
 the same) or named in the one error it ends with.
 """
 
+from __future__ import annotations
+
 import os
 import sys
+from typing import TYPE_CHECKING, Any, Callable
 
 from ..imports import when_imported
 from . import kernels, objects, ranks
+
+if TYPE_CHECKING:
+    import torch
+
+    from .install import Rehearsal
+    from .stage import Stage
+
+Warn = Callable[[str], None]  # adds a sentence to the answer
 
 OFFLINE = {
     "WANDB_MODE": "disabled",
@@ -28,14 +39,14 @@ LOGGED = "logs were not written"
 WEIGHTS = "pretrained weights were not read: models were built from their configurations"
 
 
-def quiet_environment():
+def quiet_environment() -> None:
     """Set before anything is imported: libraries read these once."""
     for name, value in OFFLINE.items():
         os.environ[name] = value
     os.environ.pop("MLFLOW_TRACKING_URI", None)
 
 
-def watch(rehearsal):
+def watch(rehearsal: Rehearsal) -> None:
     """Called before anything is imported: a library may import torch in the middle of its own
     import.
     """
@@ -58,7 +69,7 @@ def watch(rehearsal):
     )
 
 
-def install(rehearsal):
+def install(rehearsal: Rehearsal) -> None:
     """Called when torch has been imported."""
     torch, warn = rehearsal.torch, rehearsal.recorder.warn
     _no_network(rehearsal)
@@ -69,19 +80,19 @@ def install(rehearsal):
     _threads(rehearsal.stage)
 
 
-def _replace(module, warn, text, *names):
+def _replace(module: Any, warn: Warn, text: str, *names: str) -> None:
     for name in names:
         if hasattr(module, name):
             setattr(module, name, lambda *a, **k: warn(text))
 
 
-def _no_network(rehearsal):
+def _no_network(rehearsal: Rehearsal) -> None:
     """Only sockets of this machine connect."""
     import socket
 
     connect = socket.socket.connect
 
-    def refuse(self, address):
+    def refuse(self: Any, address: Any) -> None:
         if (
             isinstance(address, tuple)
             and address
@@ -96,22 +107,22 @@ def _no_network(rehearsal):
     socket.socket.connect = refuse
 
 
-def _no_saves(torch, warn):
-    def save(obj, f, *args, **kwargs):
+def _no_saves(torch: Any, warn: Warn) -> None:
+    def save(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
         warn(SAVED)
 
     torch.save = torch.serialization.save = save
 
 
-def _tensorboard(module, warn):
+def _tensorboard(module: Any, warn: Warn) -> None:
     """A writer that forgets: every method of the real one, doing nothing."""
 
     class SummaryWriter(module.SummaryWriter):
-        def __init__(self, log_dir=None, *args, **kwargs):
+        def __init__(self, log_dir: str | None = None, *args: Any, **kwargs: Any) -> None:
             warn(LOGGED)
             self.log_dir = log_dir or "runs"
 
-        def __getattribute__(self, name):
+        def __getattribute__(self, name: str) -> Any:
             if name.startswith(("add_", "_get_")) or name in ("flush", "close"):
                 return lambda *a, **k: None
             return object.__getattribute__(self, name)
@@ -122,12 +133,12 @@ def _tensorboard(module, warn):
         tensorboard.SummaryWriter = SummaryWriter
 
 
-def _one_process(rehearsal, torch):
+def _one_process(rehearsal: Rehearsal, torch: Any) -> None:
     """Loaders load in this process, and the script may not start others of itself."""
     loader = torch.utils.data.DataLoader
     begin = loader.__init__
 
-    def init(self, dataset, *args, **kwargs):
+    def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
         for name in (
             "num_workers",
             "prefetch_factor",
@@ -144,10 +155,17 @@ def _one_process(rehearsal, torch):
 
     loader.__init__ = init
 
-    def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
+    def spawn(
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        nprocs: int = 1,
+        join: bool = True,
+        daemon: bool = False,
+        start_method: str = "spawn",
+    ) -> None:
         rank, world = ranks.asked(rehearsal)
         if nprocs != 1 and world == 1:
-            return rehearsal.fail(ranks.SEVERAL % (nprocs, nprocs))
+            rehearsal.fail(ranks.SEVERAL % (nprocs, nprocs))
         fn(rank, *args)
 
     import torch.multiprocessing as multiprocessing
@@ -158,7 +176,7 @@ def _one_process(rehearsal, torch):
         rehearsal.fail(ranks.SEVERAL % (int(size), int(size)))
 
 
-def _threads(stage):
+def _threads(stage: Stage) -> None:
     """The script's own threads (loaders that work ahead) play on the same stage: a mode of torch
     belongs to one thread.
     """
@@ -166,24 +184,24 @@ def _threads(stage):
 
     begin = threading.Thread._bootstrap_inner
 
-    def follow(self):
+    def follow(self: threading.Thread) -> None:
         with stage:
             begin(self)
 
     threading.Thread._bootstrap_inner = follow
 
 
-def _compile(rehearsal):
+def _compile(rehearsal: Rehearsal) -> None:
     from . import inductor
 
     inductor.install(rehearsal)
 
 
-def _loads(torch, stage):
+def _loads(torch: Any, stage: Stage) -> None:
     """Files are read into host memory; tensors meant for the card then go there like any others."""
     load = torch.load
 
-    def read(f, map_location=None, *args, **kwargs):
+    def read(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         kwargs.pop("mmap", None)
         value = load(f, "cpu", *args, **kwargs)
         device = None
@@ -196,7 +214,7 @@ def _loads(torch, stage):
     torch.load = torch.serialization.load = read
 
 
-def _moved(torch, value, device):
+def _moved(torch: Any, value: Any, device: torch.device) -> Any:
     if isinstance(value, torch.Tensor):
         return value.to(device)
     if isinstance(value, dict):
@@ -210,25 +228,25 @@ def _moved(torch, value, device):
 # ------------------------------------------------------------
 
 
-def _transformers(module, rehearsal):
+def _transformers(module: Any, rehearsal: Rehearsal) -> None:
     base, warn = module.PreTrainedModel, rehearsal.recorder.warn
     base.save_pretrained = lambda self, *a, **k: warn(SAVED)
     base.push_to_hub = lambda self, *a, **k: warn(SAVED)
 
     def from_pretrained(
-        cls,
-        name,
-        *args,
-        config=None,
-        dtype=None,
-        torch_dtype=None,
-        device_map=None,
-        attn_implementation=None,
-        quantization_config=None,
-        load_in_8bit=False,
-        load_in_4bit=False,
-        **kwargs,
-    ):
+        cls: Any,
+        name: Any,
+        *args: Any,
+        config: Any = None,
+        dtype: torch.dtype | str | None = None,
+        torch_dtype: torch.dtype | str | None = None,
+        device_map: Any = None,
+        attn_implementation: str | None = None,
+        quantization_config: Any = None,
+        load_in_8bit: bool = False,
+        load_in_4bit: bool = False,
+        **kwargs: Any,
+    ) -> torch.nn.Module:
         if quantization_config is not None or load_in_8bit or load_in_4bit:
             return rehearsal.fail(
                 "8- and 4-bit loading needs bitsandbytes' kernels, which a rehearsal cannot "
@@ -253,7 +271,7 @@ def _transformers(module, rehearsal):
     base.from_pretrained = classmethod(from_pretrained)
 
 
-def _config(cls, name, kwargs):
+def _config(cls: Any, name: Any, kwargs: dict[str, Any]) -> Any:
     import transformers
 
     keep = {
@@ -266,12 +284,12 @@ def _config(cls, name, kwargs):
     )
 
 
-def _configurations(module, rehearsal):
+def _configurations(module: Any, rehearsal: Rehearsal) -> None:
     """A configuration that would have to be fetched ends the rehearsal with a sentence about it."""
     base = getattr(module, "PreTrainedConfig", None) or module.PretrainedConfig
     read = base.get_config_dict.__func__
 
-    def get_config_dict(cls, name, **kwargs):
+    def get_config_dict(cls: Any, name: Any, **kwargs: Any) -> Any:
         try:
             return read(cls, name, **kwargs)
         except OSError as e:
@@ -285,7 +303,7 @@ def _configurations(module, rehearsal):
     base.get_config_dict = classmethod(get_config_dict)
 
 
-def _on_card(device_map):
+def _on_card(device_map: Any) -> bool:
     if device_map is None:
         return False
     values = device_map.values() if isinstance(device_map, dict) else [device_map]
@@ -297,7 +315,7 @@ def _on_card(device_map):
     )
 
 
-def _trainer(module, warn):
+def _trainer(module: Any, warn: Warn) -> None:
     trainer = module.Trainer
     for name in (
         "_save_checkpoint",
