@@ -333,9 +333,13 @@ class Player:
     def call(self, op: tf.Operation, args: list[Value]) -> list[Value]:
         body = body_of(op, CALLS[op.type])
         if body is None:
-            return [self.new(self.known(t), op, record.ACTIVATIONS) for t in op.outputs]
+            return self.results(op)
         inputs = args[1:] if op.type in ("If", "StatelessIf") else args
         return self.released(self.run(body, inputs))
+
+    def results(self, op: tf.Operation) -> list[Value]:
+        """What an operation returns, where nothing is known of its inside."""
+        return [self.new(self.known(t), op, record.ACTIVATIONS) for t in op.outputs]
 
     def released(self, values: list[Value]) -> list[Value]:
         """Values without the reference that `run` gave with them; whoever stores them takes one."""
@@ -346,6 +350,8 @@ class Player:
 
     def loop(self, op: tf.Operation, args: list[Value]) -> list[Value]:
         body = body_of(op, "body")
+        if body is None:
+            return self.results(op)
         turns = self.turns(op, args)
         values = [self.hold(v) for v in args]
         for self.turn in range(turns):
