@@ -4,6 +4,7 @@ one, else the mean of what it returns. loop.py tries the ways in turn.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import inputs
@@ -55,7 +56,7 @@ def ways(model: torch.nn.Module, batch: inputs.Batch) -> list[Way]:
     for part in parts_with_inputs(model):
         found.append(
             Way(
-                lambda part=part: of_part(model, batch, part),
+                functools.partial(of_part, model, batch, part),
                 "only %s was rehearsed: weights of other parts are there, their activations are not"
                 % part,
             )
@@ -77,7 +78,7 @@ def other_images(model: torch.nn.Module, batch: inputs.Batch) -> list[Way]:
     for sides in () if batch.image else SIDES:
         found.append(
             Way(
-                lambda sides=sides: sized(model, batch, sides),
+                functools.partial(sized, model, batch, sides),
                 "images of %d x %d were taken; %s" % (*sides, MEAN),
             )
         )

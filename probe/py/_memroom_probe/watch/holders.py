@@ -176,7 +176,7 @@ class _Walk:
             except Exception:  # an object that does not answer
                 continue
 
-    def visit(self, thing: object, owner: Holder, named: bool) -> None:
+    def visit(self, thing: Any, owner: Holder, named: bool) -> None:
         kind = type(thing)
         if kind in _ATOMS or id(thing) in self.seen or issubclass(kind, _SKIPPED):
             return

@@ -65,7 +65,7 @@ def _described(frame: Any) -> dict:
     """Name of an argument -> (kind, what of it matters), of the call that traced."""
     given, function = frame.f_locals, frame.f_locals.get("self")
     args, kwargs = given.get("args", ()), given.get("kwds", given.get("kwargs", {}))
-    target = getattr(function, "_python_function", None)
+    target: Any = getattr(function, "_python_function", None)
     try:
         bound = inspect.signature(target).bind_partial(*args, **kwargs).arguments
     except (TypeError, ValueError):

@@ -382,7 +382,7 @@ def obey() -> None:
 
 def _carry_out(commands: list[dict[str, Any]]) -> None:
     for asked in commands:
-        fn, path = _commands.get(asked.get("do")), ""
+        fn, path = _commands.get(asked.get("do", "")), ""
         try:
             said = fn(asked) if fn is not None else None
             ok = fn is not None
