@@ -27,6 +27,7 @@ func TestTrainersAgreeWithRehearsals(t *testing.T) {
 	if err := os.WriteFile(config, []byte(smallLlama), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	whole, trl := t, "" // one Python for the first three, which ends with the last test
 	lora := []string{"--lora-rank", "16", "--lora-targets", "q_proj,v_proj"}
 	for _, c := range []struct {
 		name, trainer, script string
@@ -43,7 +44,10 @@ func TestTrainersAgreeWithRehearsals(t *testing.T) {
 		t.Run(c.trainer+" "+c.name, func(t *testing.T) {
 			var python string
 			if c.script == "trl_steps.py" {
-				python = testenv.Environment(t, "trl")
+				if trl == "" {
+					trl = warm(whole, testenv.Environment(t, "trl"))
+				}
+				python = trl
 			} else {
 				python = testenv.Python(t, "torch", "transformers")
 			}

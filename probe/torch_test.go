@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -93,6 +94,7 @@ func TestTorchLoop(t *testing.T) {
 // by dynamo.
 func TestTorchSteps(t *testing.T) {
 	python := testenv.Python(t, "torch")
+	warm := testenv.Warm(t, python, "torch", "torch._dynamo")
 	const gan = `import torch
 a, b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
 oa, ob = torch.optim.SGD(a.parameters(), 0.1), torch.optim.Adam(b.parameters())
@@ -142,7 +144,11 @@ print(m.weight.sum().item().hex())
 		"compiled": {compiled, 12, 13, true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			j := runJob(t, python, Setup{}, nil, "-c", c.code)
+			path := filepath.Join(t.TempDir(), "steps.py")
+			if err := os.WriteFile(path, []byte(c.code), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			j := runJob(t, warm, Setup{}, nil, path)
 			if j.failed != nil {
 				t.Fatalf("%v\n%s", j.failed, j.err)
 			}
