@@ -183,10 +183,10 @@ func TestEvaluationIsAPhase(t *testing.T) {
 	}
 }
 
-// readsByWorkers trains an epoch over two million samples that four workers read from Python
-// objects or from one array.
+// readsByWorkers trains an epoch over two million samples that four workers read from one array,
+// then one over samples that they read from Python objects.
 const readsByWorkers = `
-import sys, time, warnings, numpy, torch, record
+import time, warnings, numpy, torch, record
 from torch.utils.data import DataLoader, Dataset
 warnings.simplefilter("ignore")
 n = 2_000_000
@@ -197,12 +197,13 @@ class Samples(Dataset):
     def __getitem__(self, i): return float(self.samples[i][0])
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
-samples = Samples(sys.argv[1] == "objects")
-for step, x in enumerate(DataLoader(samples, batch_size=4096, num_workers=4, shuffle=True)):
-    loss = model(x.float()[:, None]).mean()
-    optimizer.zero_grad(); loss.backward(); optimizer.step()
-    time.sleep(0.04)  # an epoch lasts 20 s at least, however fast the machine is
-    if step >= 300 and step % 10 == 0 and record.says(): break
+for objects in False, True:
+    samples = Samples(objects)
+    for step, x in enumerate(DataLoader(samples, batch_size=4096, num_workers=4, shuffle=True)):
+        loss = model(x.float()[:, None]).mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        time.sleep(0.04)  # an epoch lasts 20 s at least, however fast the machine is
+        if step >= 300 and step % 10 == 0 and (not objects or record.says()): break
 print("done")
 `
 
@@ -210,23 +211,15 @@ print("done")
 // named within one epoch; workers that read an array copy none.
 func TestWorkersCopyTheirParent(t *testing.T) {
 	python := testenv.Python(t, "torch", "numpy")
-	for data, c := range map[string]liveCase{
-		"objects": {says: []string{"DataLoader workers", "copy-on-write", "5 processes",
-			"per minute", "memroom.share"}, remedies: []string{"dataloader_workers"}},
-		"array": {},
-	} {
-		t.Run(data, func(t *testing.T) {
-			t.Parallel()
-			w := newWorkshop(t, ourselves)
-			w.oneThread()
-			c.kind = "worker_growth"
-			found := c.watched(w, python, w.file("workers.py", readsByWorkers), data)
-			if w.state(w.folder()).Cgroup == "" && len(found) == 0 {
-				testenv.Needs(t, "a cgroup", "proportional memory is slow to read without one")
-			}
-			c.check(t, found)
-		})
+	w := newWorkshop(t, ourselves)
+	w.oneThread()
+	c := liveCase{kind: "worker_growth", says: []string{"DataLoader workers", "copy-on-write",
+		"5 processes", "per minute", "memroom.share"}, remedies: []string{"dataloader_workers"}}
+	found := c.watched(w, python, w.file("workers.py", readsByWorkers))
+	if w.state(w.folder()).Cgroup == "" && len(found) == 0 {
+		testenv.Needs(t, "a cgroup", "proportional memory is slow to read without one")
 	}
+	c.check(t, found)
 }
 
 // caches trains on images that the dataset keeps in its workers: a few, none, then all of them.
@@ -413,27 +406,26 @@ for how in sys.argv[1:]:
 print("done")
 `
 
-// buildsKeras fits one Keras model after the other, first clearing the session, then not.
+// buildsKeras fits one Keras model after the other, with and without clearing the session.
 const buildsKeras = `
 import gc, itertools, os, sys, time, record
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy, keras
 x, y = numpy.zeros((64, 64), "float32"), numpy.zeros((64, 1), "float32")
-for how in "clear", "keep":
-    for trial in itertools.count():
-        if how == "clear":
-            keras.backend.clear_session(); gc.collect()
-        model = keras.Sequential([keras.layers.Dense(n) for n in (1024, 1024, 1)])
-        model.compile("adam", "mse", run_eagerly=True)  # tracing takes longer than all the rest
-        model.fit(x, y, verbose=0)
-        time.sleep(0.5)  # no training is as short as this one
-        if trial >= 6 and (how == "clear" or record.says()): break
+for trial in itertools.count():
+    if "clear" in sys.argv:
+        keras.backend.clear_session(); gc.collect()
+    model = keras.Sequential([keras.layers.Dense(n) for n in (1024, 1024, 1)])
+    model.compile("adam", "mse", run_eagerly=True)  # tracing takes longer than all the rest
+    model.fit(x, y, verbose=0)
+    time.sleep(0.5)  # no training is as short as this one
+    if trial >= 6 and record.says(): break
 print("done")
 `
 
 // TestModelsBuiltInALoop: models that stay after they were trained are named, with the variable
-// that holds them and the cure of their framework. A program is left alone while it keeps the best
-// one or clears Keras' session, which two do before they make their mistake.
+// that holds them and the cure of their framework. A program that keeps the best one, as another
+// does before its mistake, or that clears Keras' session is left alone.
 func TestModelsBuiltInALoop(t *testing.T) {
 	keep := "models built in a loop stay in memory: "
 	for how, c := range map[string]liveCase{
@@ -444,12 +436,13 @@ func TestModelsBuiltInALoop(t *testing.T) {
 			remedies: []string{"release_models"}},
 		"results": {says: []string{keep, "of class Net", "held by `results` (", "builds.py:38"},
 			remedies: []string{"release_models"}},
-		"keras": {says: []string{keep, "of class Sequential"}, remedies: []string{"clear_session"}},
+		"keras":       {says: []string{keep, "of class Sequential"}, remedies: []string{"clear_session"}},
+		"keras clear": {},
 	} {
 		t.Run(how, func(t *testing.T) {
 			module, text := "torch", buildsTorch
-			if how == "keras" {
-				module, text = how, buildsKeras
+			if strings.HasPrefix(how, "keras") {
+				module, text = "keras", buildsKeras
 			}
 			python := testenv.Python(t, module)
 			t.Parallel()
@@ -700,9 +693,10 @@ func TestRayEndsATask(t *testing.T) {
 	}
 }
 
-// resumes trains from a checkpoint, whose dictionary it keeps or lets go of.
+// resumes trains from a checkpoint three times: its dictionary is let go of, becomes the model, and
+// is kept.
 const resumes = `
-import os, sys, time, torch
+import os, time, torch
 torch.manual_seed(0)
 model = torch.nn.Linear(4096, 3072)
 path = os.path.join(os.path.dirname(__file__), "checkpoint.pt")
@@ -715,66 +709,61 @@ def train():
         loss = model(torch.randn(2, 4096)).square().mean()
         optimizer.zero_grad(); loss.backward(); optimizer.step()
         time.sleep(0.05)
-if sys.argv[1] != "kept":
-    del state
+del state
 train()
-if sys.argv[1] != "kept":
-    state = torch.load(path)
-    model.load_state_dict(state["model"], assign=True)
-    train()
+state = torch.load(path)
+model.load_state_dict(state["model"], assign=True)
+train()
+del state
+held = torch.load(path)
+model.load_state_dict(held["model"])
+train()
 print("done")
 `
 
 // TestCheckpointsThatStayBesideTheModel: a loaded dictionary that lives on while training goes on
 // is named with the variable; one that was deleted, or that has become the model, is not.
 func TestCheckpointsThatStayBesideTheModel(t *testing.T) {
-	python := testenv.Python(t, "torch")
-	for how, c := range map[string]liveCase{
-		"kept": {says: []string{"loaded at resumes.py:7 is still held beside the model: 48",
-			"of host memory, by `state` (resumes.py:7)"}, remedies: []string{"load_to_host"}},
-		"gone, then assigned": {},
-	} {
-		t.Run(how, func(t *testing.T) {
-			w := newWorkshop(t, ourselves)
-			t.Setenv("OMP_NUM_THREADS", "1")
-			c.kind = "checkpoint"
-			c.check(t, c.watched(w, python, w.file("resumes.py", resumes), how))
-		})
-	}
+	w := newWorkshop(t, ourselves)
+	w.oneThread()
+	c := liveCase{kind: "checkpoint", says: []string{
+		"loaded at resumes.py:21 is still held beside the model: 48",
+		"of host memory, by `held` (resumes.py:21)"}, remedies: []string{"load_to_host"}}
+	c.check(t, c.watched(w, testenv.Python(t, "torch"), w.file("resumes.py", resumes)))
 }
 
-// saves trains and saves a checkpoint in one of several ways.
+// saves trains and saves a checkpoint in several ways, one after the other.
 const saves = `
 import copy, io, os, sys, time, torch
 from safetensors.torch import save_file
-how = sys.argv[1].split()
 torch.manual_seed(0)
 model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048) for _ in range(6)])
 model[:-1].requires_grad_(False)  # a step is cheap, a copy is not
 optimizer = torch.optim.SGD(model[-1].parameters(), lr=1e-4)
 path = os.path.join(os.path.dirname(__file__), "checkpoint.pt")
-best = copy.deepcopy(model.state_dict()) if "best" in how else None
+best = copy.deepcopy(model.state_dict()) if "best" in sys.argv else None
 
 def save():
-    if "clone" in how:
+    if how == "clone":
         torch.save({"model": {k: v.clone() for k, v in model.state_dict().items()}}, path)
-    if "safetensors" in how:
+    if how == "safetensors":
         save_file({k: v.contiguous().clone() for k, v in model.state_dict().items()}, path)
-    if "bytes" in how:
+    if how == "bytes":
         file = io.BytesIO()
         torch.save(model.state_dict(), file)
         open(path, "wb").write(file.getbuffer())
-    if "plain" in how:
+    if how == "plain":
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
         save_file(model.state_dict(), path)
-    if "best" in how:
+    if how == "best":
         torch.save(best, path)
 
-for step in range(80):
-    loss = model(torch.randn(2, 2048)).square().mean()
-    optimizer.zero_grad(); loss.backward(); optimizer.step()
-    time.sleep(0.03)
-    if step % 30 == 29: save()
+for how in sys.argv[1:]:
+    for step in range(80):
+        loss = model(torch.randn(2, 2048)).square().mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        time.sleep(0.03)
+        if step % 30 == 29: save()
 print("done")
 `
 
@@ -784,19 +773,16 @@ func TestSavingACheckpointIsAPhase(t *testing.T) {
 	python := testenv.Python(t, "torch", "safetensors")
 	is := "the peak of host memory is in saving a checkpoint (saves.py:"
 	for how, c := range map[string]liveCase{
-		"clone":       {says: []string{is + "14)", "96.05MiB are a copy of the weights"}},
-		"safetensors": {says: []string{is + "16)", "96.05MiB are a copy of the weights"}},
-		"bytes":       {says: []string{is + "19)", "the file, built in memory"}},
-		"plain best":  {},
+		"plain best clone": {says: []string{is + "13)", "96.05MiB are a copy of the weights"}},
+		"safetensors":      {says: []string{is + "15)", "96.05MiB are a copy of the weights"}},
+		"bytes":            {says: []string{is + "18)", "the file, built in memory"}},
 	} {
 		t.Run(how, func(t *testing.T) {
 			w := newWorkshop(t, ourselves)
 			w.oneThread()
-			c.kind, c.remedies = "checkpoint", nil
-			if len(c.says) > 0 {
-				c.remedies = []string{"save_as_it_is"}
-			}
-			c.check(t, c.watched(w, python, w.file("saves.py", saves), how))
+			c.kind, c.remedies = "checkpoint", []string{"save_as_it_is"}
+			c.check(t, c.watched(w, append([]string{python, w.file("saves.py", saves)},
+				strings.Fields(how)...)...))
 		})
 	}
 }
