@@ -221,6 +221,10 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if found.cause == CauseHostData && c.Requested != nil && *c.Requested >= nobodysArray {
 		x.job.On[remedy.RaiseLimit] = "no machine has that much"
 	}
+	if found.cause == CauseHostData && found.detail == "" && c.Requested != nil &&
+		*c.Requested < 64*event.MiB && !seen(c, h, trace.SignReads) && !has(c, trace.SignCaching) {
+		x.job.On[remedy.StreamData] = "what was refused is small, and nothing shows what is read"
+	}
 	if (found.detail == "eval_phase" || found.detail == "eval_outputs") && onHost(c) {
 		x.job.On[remedy.EvalBatch] = "what is kept of all batches stays the same"
 	}

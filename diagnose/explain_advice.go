@@ -81,8 +81,12 @@ func (x *Explanation) cures() []remedy.ID {
 	case x.Cause == CauseUnknown && (x.Where == event.WhereGPU || x.Where == event.WhereMPS):
 		list = slices.Concat(s.cures, situations["open"].cures)
 	}
-	if x.Cause == CauseHostData && x.job.Asked >= nobodysArray {
+	switch { // one array that large is as often a mistake
+	case x.Cause != CauseHostData || x.Detail != "" || x.job.Asked < wrongShape || len(list) == 0:
+	case x.job.Asked >= nobodysArray:
 		list = slices.Insert(slices.Clone(list), 0, remedy.CheckShapes)
+	default:
+		list = slices.Insert(slices.Clone(list), 1, remedy.CheckShapes)
 	}
 	if x.job.Framework == remedy.JAX && x.Where == event.WhereGPU && x.Cause == CauseUnknown &&
 		x.Capacity == nil && x.job.Maker != remedy.Google && len(list) > 0 {

@@ -179,6 +179,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.OptaxSeen:     seen(c, h, trace.SignOptax),
 		remedy.FlaxSeen:      seen(c, h, trace.SignFlax),
 		remedy.VisionSeen:    seen(c, h, trace.SignVision),
+		remedy.Toolkit:       seen(c, h, trace.SignToolkit),
 		remedy.OthersHold: j.cause == CauseNeighbour || len(c.Neighbours) > 0 ||
 			unlisted(c) >= unlistedFloor || slices.Contains(h.Says, string(CauseNeighbour)) ||
 			slices.Contains(mayBeOthers, j.detail) && !filledBefore(c),

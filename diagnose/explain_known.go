@@ -423,7 +423,9 @@ func notKnown(c *trace.Crash, h *trace.Hints) judged {
 			"step to step, the pool fell into pieces, or a batch came out larger than all before")
 	case onCard(c):
 		j.detail = "open"
-		if c.Idle != nil && c.Requested != nil && *c.Idle < 2**c.Requested && c.Allocated != nil {
+		if c.Idle != nil && c.Requested != nil && c.Allocated != nil && (*c.Idle < *c.Requested ||
+			*c.Idle < 2**c.Requested && c.Capacity != nil &&
+				float64(*c.Idle) < crumbs*float64(*c.Capacity)) {
 			j = j.also("%s are live and only %s idle: a true shortage, no fragmentation",
 				*c.Allocated, *c.Idle)
 		}

@@ -274,7 +274,7 @@ var cures = map[Cause][]remedy.ID{
 		remedy.Checkpointing, remedy.MixedPrecision, remedy.ShorterSequence, remedy.Quantize8Bit},
 	CauseHostData: {remedy.StreamData, remedy.TFDataBudget, remedy.DataLoaderWorkers,
 		remedy.PinMemory, remedy.RaiseLimit, remedy.MicroBatch,
-		remedy.TrialResources, remedy.MixedPrecision, remedy.TFAllocator},
+		remedy.TrialResources, remedy.MixedPrecision, remedy.TFAllocator, remedy.KeepLess},
 	CauseShm: {remedy.ShmSize, remedy.DataLoaderWorkers, remedy.MicroBatch},
 	CauseUnknown: {remedy.TrialResources, remedy.RaiseLimit, remedy.DataLoaderWorkers,
 		remedy.StreamData, remedy.TFDataBudget, remedy.PinMemory, remedy.MicroBatch},

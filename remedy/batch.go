@@ -153,6 +153,8 @@ func microBatchCode(trainer Trainer, batch, accumulate, pieces string) string {
 	case Lightning:
 		return "trainer = Trainer(accumulate_grad_batches=" + accumulate +
 			")   # and batch_size=" + batch + " in the DataLoader"
+	case DeepSpeed:
+		return "" // its engine divides the batch, by its configuration
 	case Transformers:
 		return "TrainingArguments(per_device_train_batch_size=" + batch +
 			", gradient_accumulation_steps=" + accumulate + ")"

@@ -88,6 +88,7 @@ const (
 	OptaxSeen     Fact = "Optax is used"
 	FlaxSeen      Fact = "Flax is used"
 	VisionSeen    Fact = "torchvision is used"
+	Toolkit       Fact = "a library's own loop trains, by its settings"
 )
 
 // condition is what must hold before a remedy is printed in an explanation. What is not named here

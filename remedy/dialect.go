@@ -31,6 +31,8 @@ var dialects = []dialect{
 		`bucket_by_sequence_length|dataset\.(?:map|unbatch)\(`), never: []Fact{Graphs}},
 	{is: regexp.MustCompile(`\bAutoModel|from_pretrained\(|\btokenizer\(|TrainingArguments\(|` +
 		`\bmodel\.generate\(|\bpreprocess_logits`), needs: []Fact{Pretrained}},
+	{is: regexp.MustCompile(`in loader:|self\.blocks|loss_fn\(model|CPUOffloadOptimizer\(|model\.parameters\(\)`),
+		never: []Fact{Toolkit}},
 	{is: regexp.MustCompile(`\btune\.`), needs: []Fact{Tune}, never: []Fact{Rollouts}},
 	{is: regexp.MustCompile(`\boptax\.`), needs: []Fact{OptaxSeen}},
 	{is: regexp.MustCompile(`\bmodel\.apply\(`), needs: []Fact{FlaxSeen}},
@@ -68,8 +70,12 @@ var inWords = map[ID]string{
 	LongestBatch: "sort or group the samples by length, and cut what is longer than a limit",
 	GenerationCache: "fewer new tokens, beams and sequences at once, in the settings of what " +
 		"generates",
-	HalfWeights: "weights in bfloat16, or spread over several devices, where they are loaded",
-	FewerTrials: "fewer workers in the configuration",
+	HalfWeights:        "weights in bfloat16, or spread over several devices, where they are loaded",
+	FewerTrials:        "fewer workers in the configuration",
+	OptimizerOffload:   "the optimizer's states in host memory, where the library's settings have it",
+	Optimizer8Bit:      "an optimizer with 8-bit states, where the library lets one choose it",
+	OptimizerAdafactor: "Adafactor, where the library lets one choose the optimizer",
+	Checkpointing:      "activation (gradient) checkpointing, where the library's settings have it",
 	MixedPrecision: "bfloat16 for what is computed: the type of the layers, or of parameters and " +
 		"inputs before they are used",
 }

@@ -36,7 +36,7 @@ var (
 	epochMark   = later(`(?i)\bepochs?\b["']?\s?[:=#]?\s?\[?\(?(\d{1,6})\b(\s?(?:/|of)\s?\d+)?`)
 	epochPassed = later(`(?i)\b(?:after|runs? for|ran for|trained for)\s+(?:the |about |around |running |training )*(?:a |one |first |` +
 		`two |three |four |five |ten |several |some |many |few |a few |\d{1,5} ?(?:th|st|nd|rd)? )+` +
-		`(?:\w+ )?epochs?\b|\b(?:second|third|fourth|fifth|\d{1,4}(?:th|nd|rd)) epoch\b`)
+		`(?:\w+ )?epochs?\b|\b(?:second|third|fourth|fifth|\d{1,4}(?:th|nd|rd)|\d{1,3}1st) epoch\b`)
 	epochCount = later(`(?i)(?:num_?|n_?|max_?|total |number of |--)(?:train_?)?epochs?|epochs? ?= ?\d+ ?[,)]`)
 	epochSet   = later(`(?i)^\W*epochs?["']?\s?[:=]\s?\d+\W*$`)
 	notEpochs  = later(`(?i)checkpoint|resum|restor|\bload(?:ed|ing)\b|\bsaved?\b|warm-?up|\.(?:pth?|ckpt|bin)\b`)

@@ -112,7 +112,11 @@ var hintWords = []entry{
 		}
 	}},
 	{words: []string{"***** running evaluation", "evaluating", "validation sanity",
-		"running prediction"}, follow: phase("eval")},
+		"running prediction"}, follow: func(h *hintCollector, p *passage) {
+		if !evalMentioned.MatchString(p.line()) {
+			h.Phase = "eval"
+		}
+	}},
 	{words: []string{"saving model checkpoint", "saving checkpoint", "save_checkpoint",
 		"saving model weights", "save_16bit_model", "saving the model"},
 		follow: phase("save")},
@@ -133,7 +137,7 @@ var hintWords = []entry{
 		"increase with",
 		"is growing", "keep growing", "grows with", "goes up with", "goes up after", "goes up every",
 		"never comes down", "never goes down", "more and more", "increasing during", "increases linearly",
-		"持续上涨", "一直增加", "不断增加", "越来越大", "持续增长"}, hint: saysRise},
+		"持续上涨", "逐渐增加", "逐渐增长", "逐渐上升", "一直增加", "不断增加", "越来越大", "持续增长"}, hint: saysRise},
 	{words: []string{"reduce batch", "reduce the batch", "smaller batch", "decrease batch",
 		"decrease your batch", "decrease the batch", "lower batch", "batch too large",
 		"batch size too", "lower the batch",
@@ -157,6 +161,9 @@ var hintWords = []entry{
 		}
 	}},
 }
+
+// evalMentioned is a sentence about evaluation that announces none.
+var evalMentioned = later(`(?i)\b(?:or|and|when|while|during|before|after|than|without|for|of|in) evaluating\b`)
 
 func saw(framework string) func(*hintCollector, *passage) {
 	return func(h *hintCollector, _ *passage) {

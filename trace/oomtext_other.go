@@ -24,7 +24,7 @@ var lookalikes = []lookalike{
 			"not a shortage", 0.95, ""},
 	{[]string{"device-side assert"}, "pytorch",
 		"an assertion inside a kernel failed, nearly always an index beyond a table (token id, class " +
-			"label)", 0.95, ""},
+			"label)", 0.95, "to enable device-side"}, // a hint that PyTorch prints with every error
 	{[]string{"srcindex < srcselectdimsize", "indexselectlargeindex", "scattergatherkernel",
 		"t >= 0 && t < n_classes", "index out of bounds\" failed", "index out of bounds\"` failed",
 		"index < sizes[i]", "indexing.cu:", "indexkernel.cu:", "loss.cu:", "scatterkernel",

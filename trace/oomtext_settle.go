@@ -118,7 +118,7 @@ func settleStrangers(log *Log) {
 }
 
 // wrongIndex are words of an index that is out of range, on the CPU or in a kernel.
-var wrongIndex = later(`(?i)index out of range in self|device-side assert|indexSelect\w*|srcIndex < |` +
+var wrongIndex = later(`(?i)index out of range in self|device-side assert(?:ion)? (?:triggered|failed)|indexSelect\w*|srcIndex < |` +
 	`t >= 0 && t < n_classes|index out of bounds|out of range \(expected to be in range`)
 
 // saidRoom is what people write who have looked whether the card is full.

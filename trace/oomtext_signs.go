@@ -100,6 +100,7 @@ const (
 	SignOptax      = "optax"       // optimizers of Optax
 	SignFlax       = "flax"        // models of Flax
 	SignVision     = "vision"      // transforms of torchvision
+	SignToolkit    = "toolkit"     // a library whose own loop trains, by its settings
 )
 
 // sign is a circumstance and the expression that shows it. Where the expression has a group, the
@@ -135,7 +136,7 @@ var signsNear = []sign{
 	{SignZeRO3, later(`(?i)zero[-_ ]?(?:stage[-_ ]?)?3|\bz3\b|_z3_|stage[-_ ]?3|"stage": ?3|full_shard|` +
 		`\bfsdp\b|FullyShardedDataParallel`)},
 	{SignOffload, later(`(?i)(?:z[23]|zero\w*|ds|stage\d?)[\w-]*offload|offload_(?:optimizer|param|opt)|` +
-		`cpu_offload|DeepSpeedZeRoOffload|DeepSpeedCPUAdam|offload[\w-]*\.json|CPU Offload: True|` +
+		`cpu_offload|\bcpu offload(?:ing)?\b|DeepSpeedZeRoOffload|DeepSpeedCPUAdam|offload[\w-]*\.json|CPU Offload: True|` +
 		`extension module cpu_adam|Adam Optimizer #\d+ is created with`)},
 	{SignStates, statesBegun},
 	{SignUnsharded, later(`(?i)(?:memory|usage|vram)[^.\n]{0,70}\b(?:stays?|remains?|is|are) ` +
@@ -280,6 +281,9 @@ var signsNear = []sign{
 	{SignOptax, later(`\boptax\b`)},
 	{SignFlax, later(`(?i)\bflax\b|\blinen\b`)},
 	{SignVision, later(`\btorchvision\b`)},
+	{SignToolkit, later(`(?i)\bultralytics\b|\byolov?\d*(?:\.\w+)? (?:task=|detect |segment |train\b)|\bmm(?:det|seg|engine|pretrain|action)` +
+		`|\bdetectron2\b|\bfairseq\b|\bnnu-?net|[/\\]nemo[/\\]|\bespnet|\bparlai\b|\bketos\b|speechbrain|ppocr|` +
+		`llama-?factory|\bswift (?:sft|pt|rlhf)\b|megatron|sparseml`)},
 	{SignIndex, wrongIndex},
 	{SignRoom, saidRoom},
 	{SignSmallPool, later(`(?:Created (?:TensorFlow )?device[^\n]{0,120} with |freeMemory: ?)` +
@@ -318,6 +322,9 @@ var notOffloaded = later(`(?i)enable_\w*cpu_offload\w*|[\w.-]*(?:no|without|wo|n
 var otherImages = later(`(?i)(?:docker|container|base|oci|disk|ami|pull\w*|push\w*) images?\b|\bimage: |` +
 	`memory patches|to avoid fragmentation|memory segment\w*|segmentation fault|expandable_segments?`)
 
+// bothSaid names training and evaluation in one breath, which tells of neither.
+var bothSaid = later(`(?i)\btrain(?:ing)? (?:or|and) (?:evaluat\w+|validat\w+|testing)`)
+
 // installed are paths of an environment: the folder that it lies in says nothing about the program.
 var installed = later(`[^\s"']*[/\\](?:\.?v?envs?|conda|miniconda3?|anaconda3?)[/\\][^\s"']*?(?:site|dist)-packages`)
 
@@ -326,6 +333,9 @@ func (s *Signs) add(text string) {
 		text = notOffloaded.ReplaceAllString(text, " ")
 	}
 	text = otherImages.ReplaceAllString(text, " ")
+	if bothSaid.MatchString(text) {
+		text = bothSaid.ReplaceAllString(text, "training")
+	}
 	program := installed.ReplaceAllString(text, " ")
 	lower, lowerProgram := strings.ToLower(text), strings.ToLower(program)
 	for _, n := range signsNear {
@@ -456,12 +466,13 @@ func dataLoad(text string) string {
 
 var (
 	bar       = later(`(\d+)(?:/(?:\d+|\?) ?|it )\[\d+:\d\d`)
+	rate      = later(`\d(?:it/s|s/it|batch/s|step/s)\b`)
 	stepWords = later(`(?i)\b(?:global_)?(?:step|iter(?:ation)?|it)s?["']?\]?\s?[=:]?\s?\[?(\d{1,9})\b`)
 	batchWord = later(`(?i)\bepoch:?\s?\[?\d+(?:/\d+)?[\],:]*\s?(?:batch|iter|step)e?s?[:#]?\s?\[?(\d{1,9})\b`)
 	lossSeen  = later(`(?i)['"]?\b(?:train_)?loss['"]?\s?[=:]\s?\d`)
 	notSteps  = later(`(?i)total (?:\w+ )?steps|accumulation steps|warm-?up steps|max(?:imum)? steps|` +
 		`steps per |number of (?:\w+ )?steps|num steps|loading|resum|download|fetching|\bmap\b|tokeniz|shards|filter|saving|preprocess|` +
-		`generating|capturing|evaluat|validat|predict|caching|sanity|layers|\btest`)
+		`exited|non-zero|generating|capturing|evaluat|validat|predict|caching|sanity|layers|\btest`)
 )
 
 // steps is the largest number of training steps that lines above the passage tell of, 0 where they
@@ -482,6 +493,15 @@ func (p *passage) steps() int64 {
 		}
 		if most == 0 && lossSeen.MatchString(line) {
 			most = 1
+		}
+	}
+	for _, line := range p.following(3)[1:] { // a bar that is drawn once more when its loop ends
+		line = line[max(0, len(line)-signsLine):]
+		if m := bar.FindStringSubmatch(line); m != nil && rate.MatchString(line) &&
+			!notSteps.MatchString(line) {
+			if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
+				most = max(most, n)
+			}
 		}
 	}
 	return most
