@@ -1,6 +1,7 @@
 """The shape of the probe's Python: who imports whom, and what is imported from outside."""
 
 import ast
+import functools
 import os
 import sys
 import unittest
@@ -30,22 +31,31 @@ def modules():
     return found
 
 
-def imported(name, path, at_load):
-    """Dotted names that a module imports; at_load: only those that are imported when it is."""
+@functools.lru_cache(maxsize=None)
+def parsed(path):
     with open(path) as file:
-        tree = ast.parse(file.read())
+        return ast.parse(file.read())
+
+
+@functools.lru_cache(maxsize=None)
+def imported(name, path, at_load):
+    """Dotted names that a module imports, with their lines; at_load: only those that are imported
+    when it is.
+    """
+    found = []
     package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
-    for node in walk(tree, at_load):
+    for node in walk(parsed(path), at_load):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name, node.lineno
+                found.append((alias.name, node.lineno))
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 parts = package.split(".")
                 base = ".".join(parts[: len(parts) - node.level + 1] + ([base] if base else []))
             for alias in node.names:
-                yield base + "." + alias.name, node.lineno
+                found.append((base + "." + alias.name, node.lineno))
+    return found
 
 
 def for_checkers(node):
@@ -58,13 +68,15 @@ def for_checkers(node):
 
 
 def walk(tree, at_load):
-    """The nodes of a module. Where only loading counts, without the insides of functions and what
-    is for type checkers alone.
+    """The statements of a module. Where only loading counts, without the insides of functions and
+    what is for type checkers alone.
     """
     alone = at_load and for_checkers(tree)
     for node in tree.orelse if alone else ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):
+            continue  # no statement is in one
         yield node
-        if not (at_load and isinstance(node, (ast.FunctionDef, ast.Lambda))):
+        if not (at_load and isinstance(node, ast.FunctionDef)):
             yield from walk(node, at_load)
 
 
