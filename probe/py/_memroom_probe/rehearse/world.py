@@ -7,6 +7,7 @@ the same) or named in the one error it ends with.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Callable
@@ -137,8 +138,10 @@ def _one_process(rehearsal: Rehearsal, torch: Any) -> None:
     """Loaders load in this process, and the script may not start others of itself."""
     loader = torch.utils.data.DataLoader
     begin = loader.__init__
+    signature = inspect.signature(begin)
 
-    def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(self, *args, **kwargs)
         for name in (
             "num_workers",
             "prefetch_factor",
@@ -149,9 +152,8 @@ def _one_process(rehearsal: Rehearsal, torch: Any) -> None:
             "worker_init_fn",
             "pin_memory_device",
         ):
-            kwargs.pop(name, None)
-        args = args[:4] + (0,) + args[5:6] if len(args) > 4 else args
-        begin(self, dataset, *args, **kwargs)
+            given.arguments.pop(name, None)
+        begin(*given.args, **given.kwargs)  # what follows one that is left out goes by its name
 
     loader.__init__ = init
 
