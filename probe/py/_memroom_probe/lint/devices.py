@@ -895,8 +895,29 @@ def figures_of_helper(file) -> Iterator[dict]:
                     s,
                     "every call of `%s` opens a figure and none is closed: pyplot keeps them all"
                     % function.name,
+                    hint=_of_folds(file, function.name),
                 )
                 return
+
+
+def _of_folds(file, name: str) -> bool:
+    """for train, test in folds.split(x): plot(history): as many as there are folds"""
+    around = [
+        file.places[s].loops
+        for s in file.statements
+        if not isinstance(s, FUNCTIONS)
+        for n in own(s)
+        if isinstance(n, ast.Call) and method(n) == name
+    ]
+    return bool(around) and all(
+        all(evidence.few_rounds(x, file) or _splits(x) for x in loops) for loops in around
+    )
+
+
+def _splits(loop) -> bool:
+    return isinstance(loop, ast.For) and any(
+        isinstance(n, ast.Call) and method(n) == "split" for n in ast.walk(loop.iter)
+    )
 
 
 def _trains(scope: Scope, loop) -> bool:

@@ -6,8 +6,8 @@ from typing import Iterator, List, Optional, Set
 
 from . import rules
 from .calls import called_without_grad
-from .evidence import FEW, ends_the_run, rounds_around
-from .flow import Scope, calls_module, in_order, scopes
+from .evidence import ADAPTS, FEW, adapts, ends_the_run, rounds_around
+from .flow import Scope, calls_module, in_order, is_model_name, scopes
 from .names import LOOPS, constant, key, keyword, method, own, targets, walk_here
 
 _HELD_OUT = re.compile(r"(^|_|\.)(val|valid|validation|test|dev|eval|evaluation|holdout)", re.I)
@@ -188,7 +188,10 @@ def measures(file, s: ast.stmt) -> bool:
     look at the shapes. The graph of one batch is all it ever holds.
     """
     place = file.places.get(s)
-    if _adapts(file) or place is not None and _makes_loss(place.function):
+    if _adapts(file) or _on_cpu_only(file) or _handed_a_model(file, s):
+        return True
+    function = place.function if place is not None else None
+    if _makes_loss(function) or _DRAWS.search(getattr(function, "name", "")):
         return True
     if place is not None and place.loops:
         if rounds_around(file, s) <= FEW or stops_early(file, s) or _one_state(place.loops[-1]):
@@ -209,20 +212,37 @@ def measures(file, s: ast.stmt) -> bool:
     return _on_host(file, s) or not (place and place.loops[1:]) and _drawn(s)
 
 
-# Learners that take gradients inside of their forward pass, in evaluation too.
-_ADAPTS = re.compile(r"maml|meta_?sgd|reptile|task_update|inner_(lr|loop|steps?)$", re.I)
-
-
 def _adapts(file) -> bool:
     if not hasattr(file, "_adapts"):
-        names = {n.id if isinstance(n, ast.Name) else n.attr for n in file.nodes if _is_name(n)}
-        names |= set(file.aliases.values())
-        file._adapts = any(_ADAPTS.search(n) for n in names)
+        names = set(file.aliases.values())
+        file._adapts = adapts(file.tree) or any(ADAPTS.search(n) for n in names)
     return file._adapts
 
 
-def _is_name(node) -> bool:
-    return isinstance(node, (ast.Name, ast.Attribute))
+def _handed_a_model(file, s: ast.stmt) -> bool:
+    """scores = method(x, y, model=model): what it does with the model is not seen here"""
+    return any(
+        isinstance(n, ast.Call)
+        and method(n) not in file.functions
+        and any(is_model_name(key(a) or "") for a in [*n.args, *(k.value for k in n.keywords)])
+        for n in walk_here(s)
+    )
+
+
+_DRAWS = re.compile(
+    r"(^|_)(vis|viz|visuali[sz]\w*|plot\w*|draw\w*|traversals?|interpolat\w*|gifs?|demo)(_|$)", re.I
+)
+
+
+def _on_cpu_only(file) -> bool:
+    """device = torch.device("cpu"), and no card anywhere"""
+    return not uses_card(file) and any(
+        isinstance(n, ast.Call)
+        and (file.callee(n) or "") == "torch.device"
+        and n.args
+        and constant(n.args[0]) == "cpu"
+        for n in file.nodes
+    )
 
 
 def _makes_loss(function) -> bool:
@@ -643,6 +663,8 @@ def frozen_models(file) -> Iterator[dict]:
             for node in own(s):
                 name = calls_module(node, scope)
                 if name in idle and name not in said and node.args + node.keywords:
+                    if _of_a_trained(scope, place.loops[-1], node, idle):
+                        continue
                     said.add(name)
                     yield rules.finding(
                         "frozen-model-with-grad",
@@ -651,6 +673,17 @@ def frozen_models(file) -> Iterator[dict]:
                         "builds a graph: its activations are held until backward, and its weights "
                         "get gradients" % name,
                     )
+
+
+def _of_a_trained(scope: Scope, loop, call: ast.Call, idle) -> bool:
+    """fake = generator(x); features = vgg(fake): the gradients go through vgg to the generator"""
+    given = {n.id for a in call.args for n in ast.walk(a) if isinstance(n, ast.Name)}
+    for s in in_order(loop.body):
+        if isinstance(s, ast.Assign) and s.lineno < call.lineno:
+            makers = {calls_module(n, scope) for n in own(s)} - {None}
+            if makers - idle and any(key(t) in given for t in targets(s)):
+                return True
+    return False
 
 
 def _freezes(file) -> bool:

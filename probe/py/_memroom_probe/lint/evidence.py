@@ -38,6 +38,9 @@ def hints(file: Any, path: str, found: List[dict]) -> List[dict]:
             finding["hint"] = True
         if finding["line"] in unreached or finding["rule"] in _GRAPHS and finding["line"] in old:
             finding["hint"] = True
+        kinds = _OF_STEPS.get(finding["rule"])
+        if kinds is not None and adapts(_around(file, finding["line"], kinds)):
+            finding["hint"] = True
         if finding["rule"] in _OF_TIME and _MEASURED.search(path.replace("\\", "/")):
             finding["hint"] = True
         if finding["rule"] == "model-copies-kept" and _all_wanted(file, finding["line"]):
@@ -47,6 +50,37 @@ def hints(file: Any, path: str, found: List[dict]) -> List[dict]:
     return found
 
 
+# Learners that take gradients inside of their forward pass, in evaluation too: what they sum up or
+# keep is differentiated later.
+ADAPTS = re.compile(
+    r"maml|meta_?sgd|reptile|task_update|inner_(lr|loop|steps?|train)|second_order|fast_weights|"
+    r"functional_forward",
+    re.I,
+)
+
+
+def adapts(tree: Any) -> bool:
+    return any(
+        ADAPTS.search(n.id if isinstance(n, ast.Name) else n.attr)
+        for n in ast.walk(tree)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    )
+
+
+def _around(file: Any, line: int, kinds: Any) -> Any:
+    """The outermost function or class around a line; the file where there is none"""
+    around = [
+        n for n in file.nodes if isinstance(n, kinds) and n.lineno <= line <= (n.end_lineno or 0)
+    ]
+    return min(around, key=lambda n: n.lineno) if around else file.tree
+
+
+# Where to look for a learner that adapts: what it sums up is taken by another method of its class.
+_OF_STEPS = {
+    "accumulation-keeps-graphs": FUNCTIONS + (ast.ClassDef,),
+    "graph-kept-in-list": FUNCTIONS,
+    "graph-kept-here": FUNCTIONS,
+}
 # What a script that measures does on purpose.
 _OF_TIME = frozenset(
     "profiler-around-loop compiled-in-loop empty-cache-in-loop memory-history-on".split()

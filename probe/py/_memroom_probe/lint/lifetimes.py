@@ -695,6 +695,7 @@ class Judge:
                         handed,
                         "a loss is summed into `%s` with its graph: the graph of every iteration "
                         "is kept until `%s` is gone" % (name, name),
+                        hint=self._given_back(s),
                     )
                     if handed is not s:
                         yield from self.tell(
@@ -710,7 +711,22 @@ class Judge:
                         s,
                         "`%s` is made from its own last value and keeps the graph: each "
                         "iteration's graph holds all earlier ones" % name,
+                        hint=self._given_back(s),
                     )
+
+    def _given_back(self, s: Any) -> bool:
+        """for t in range(length): out, state = cell(x, state), in a function that gives back what it
+        made: the steps of one pass, differentiated by whoever asked
+        """
+        place = self.file.places.get(s)
+        if place is None or place.function is None or not place.loops:
+            return False
+        loop = place.loops[-1]
+        counted = isinstance(loop, ast.For) and method_of_iter(loop) in ("range", "trange")
+        inside = list(ast.walk(place.function))
+        returns = any(isinstance(n, ast.Return) and n.value is not None for n in inside)
+        learns = any(isinstance(n, ast.Call) and method(n) in ("backward", "step") for n in inside)
+        return counted and returns and not learns
 
     def _begun_elsewhere(self, s: Any, name: str) -> bool:
         """Another method of the class sets the attribute: a sequence begins there."""
@@ -1309,6 +1325,10 @@ def _through_mask(s: Any) -> bool:
         return False
     index = ast.dump(target.slice).replace("Store", "Load")
     return index == ast.dump(s.value.slice).replace("Store", "Load")
+
+
+def method_of_iter(loop: ast.For) -> str:
+    return method(loop.iter) if isinstance(loop.iter, ast.Call) else ""
 
 
 def _steps(function: Any) -> bool:
