@@ -129,7 +129,7 @@ def data_parallel(file) -> Iterator[dict]:
                 call,
                 "DataParallel gathers the outputs of all cards on the first one"
                 + ("" if _loss_inside(file) else _LOSS_THERE),
-                hint=not _large_outputs(file, s, call),
+                hint=not _large_outputs(file, s, call) or _has_better(file),
             )
             return  # the heads that are wrapped beside it are the same decision
 
@@ -866,6 +866,7 @@ def figures(file) -> Iterator[dict]:
                     "figures-not-closed",
                     s,
                     "every round of the loop opens a figure and none is closed: pyplot keeps them all",
+                    hint=any(_shown_by_helper(file, x) for x in file.places[s].loops[-1:]),
                 )
 
 
@@ -898,6 +899,30 @@ def figures_of_helper(file) -> Iterator[dict]:
                     hint=_of_folds(file, function.name),
                 )
                 return
+
+
+def _has_better(file) -> bool:
+    """if args.ddp: DistributedDataParallel(model) else: DataParallel(model): whoever starts it chose"""
+    return any(
+        isinstance(n, (ast.Name, ast.Attribute))
+        and (file.dotted(n) or "").split(".")[-1] == "DistributedDataParallel"
+        for n in file.nodes
+    )
+
+
+def _shown_by_helper(file, loop) -> bool:
+    """add_plot(writer, "plot", i): it closes the figure it writes, or it may, in another file"""
+    helpers = {
+        n.func.id
+        for n in ast.walk(loop)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
+    return any(
+        _closes(file, file.functions[name])
+        if name in file.functions
+        else re.search(r"plot|fig", name, re.I)
+        for name in helpers
+    )
 
 
 def _of_folds(file, name: str) -> bool:

@@ -18,6 +18,7 @@ from .evaluation import (
     begins_with_grad,
     clears_gradients,
     measures,
+    names_data,
     other_branch_is_quiet,
     uses_card,
 )
@@ -392,6 +393,7 @@ class Judge:
             min(inside, key=lambda s: s.lineno),
             "this forward pass builds a graph that `%s` keeps and no backward goes through"
             % (obj.label or "a container"),
+            hint=self._handed_back(min(inside, key=lambda s: s.lineno), obj.label),
         )
 
     def _rolled_out(self, loop: Loop, second: Round, n: Node, name: str = "") -> bool:
@@ -463,6 +465,7 @@ class Judge:
                 handed,
                 "`%s` is kept in `%s` with its graph: the graph of every iteration stays in memory"
                 % (what, name),
+                hint=self._handed_back(handed, name),
             )
         for p in (inner, outer):
             s = p.where[-1][1]
@@ -500,6 +503,7 @@ class Judge:
                     "`%s` of every batch is kept in `%s` on the card: it grows with the dataset"
                     % (n.label or "the output", obj.label or "a list"),
                     hint=_vectors(n.label, obj.label)
+                    or _ids_of_words(loop.node)
                     or not _large(self.file, path[-1].where[-1][1], n.label, obj.label)
                     or _class_scores(self.file, path[-1].where[-1][1], n.label, obj.label)
                     or _one_number_each(self.file, path[-1].where[-1][1], n.label, obj.label)
@@ -713,6 +717,29 @@ class Judge:
                         "iteration's graph holds all earlier ones" % name,
                         hint=self._given_back(s),
                     )
+
+    def _handed_back(self, s: Any, name: str) -> bool:
+        """outputs = {}; for frame in frames: outputs[frame] = net(x); return outputs: the parts of one
+        pass. Not where the loop goes through a dataset.
+        """
+        place = self.file.places.get(s)
+        if (
+            place is None
+            or place.function is None
+            or not place.loops
+            or names_data(place.loops[-1])
+        ):
+            return False
+        inside = list(ast.walk(place.function))
+        begun = any(isinstance(n, ast.Assign) and name in map(key, targets(n)) for n in inside)
+        returned = any(
+            isinstance(n, ast.Return)
+            and n.value is not None
+            and any(key(x) == name for x in ast.walk(n.value) if isinstance(x, ast.Name))
+            for n in inside
+        )
+        learns = any(isinstance(n, ast.Call) and method(n) in ("backward", "step") for n in inside)
+        return begun and returned and not learns
 
     def _given_back(self, s: Any) -> bool:
         """for t in range(length): out, state = cell(x, state), in a function that gives back what it
@@ -942,6 +969,7 @@ class Judge:
             hint=bool(at)
             and (
                 rounds_around(self.file, at[-1]) < FEW
+                or _gathered(self.file, at[-1])
                 or at[-1] is where[-1][1]
                 and _appended(at[-1])
             ),
@@ -1003,6 +1031,17 @@ def _is_target(loop: Loop, name: str) -> bool:
     goal = getattr(loop.node, "target", None)
     return goal is not None and any(
         isinstance(n, ast.Name) and n.id == name for n in ast.walk(goal)
+    )
+
+
+def _gathered(file: Any, s: Any) -> bool:
+    """model = build(); ...; members.append(model): all of them are wanted"""
+    made = {k for k in map(key, targets(s)) if k} if isinstance(s, ast.Assign) else set()
+    loops = file.places[s].loops if s in file.places else ()
+    return any(
+        isinstance(n, ast.Call) and method(n) == "append" and any(key(a) in made for a in n.args)
+        for loop in loops[-1:]
+        for n in ast.walk(loop)
     )
 
 
@@ -1167,8 +1206,21 @@ def _large(file: Any, s: Any, *labels: Any) -> bool:
     return (
         any(_EXTENDED.search(w) for w in words)
         or any(_PICTURES.search(x) for x in [getattr(where, "name", ""), *labels] if x)
-        or _of_pixels(file)
+        or place is not None
+        and place.klass is not None
+        and any(_PIXELS.search(w) for w in _words(place.klass))
         or any(_LARGE_MODEL.search(w) for w in _words(file.tree))
+    )
+
+
+def _ids_of_words(loop: Any) -> bool:
+    """out = model.generate(ids): one number for each word"""
+    return any(
+        isinstance(n, ast.Call) and method(n) == "generate" for n in ast.walk(loop)
+    ) and not any(
+        isinstance(n, ast.keyword)
+        and re.match(r"output_(scores|hidden|attent|logits)", n.arg or "")
+        for n in ast.walk(loop)
     )
 
 
