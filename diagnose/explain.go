@@ -231,6 +231,15 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if found.detail == "one_piece" && h.Batch < 2 && !learns(c, h) {
 		x.job.On[remedy.MicroBatch] = "nothing shows that it works in batches"
 	}
+	if found.detail == "overflow" && len(c.Frames) == 0 {
+		x.job.On[remedy.Checkpointing] = "nothing shows what it computes"
+	}
+	if found.detail == "one_piece" {
+		x.job.Card = nil // which is not full
+	}
+	if found.detail == "one_piece" && c.Requested != nil && *c.Requested >= onePiece {
+		x.job.On[remedy.FreeNeighbour] = "the size of the piece is what is refused"
+	}
 	if found.detail == "offload_host" && has(c, trace.SignStates) {
 		x.job.On[remedy.LoadOnce] = "the weights were loaded already"
 	}

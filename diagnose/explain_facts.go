@@ -206,8 +206,10 @@ func inBatches(c *trace.Crash, h *trace.Hints) bool {
 }
 
 // mayBeOthers are situations in which nothing shows who filled the card, so that it may be others.
-var mayBeOthers = []string{"full", "not_copied", "library_start", "handle", "nccl", "load_to_card",
-	"load_beside"}
+var mayBeOthers = []string{
+	"full", "one_piece", "not_copied", "library_start", "handle", "nccl",
+	"load_to_card", "load_beside",
+}
 
 // framesOf reports whether a frame lies in files of that library.
 func framesOf(c *trace.Crash, library string) bool {

@@ -123,8 +123,7 @@ func byEvalBar(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 		return lateInEval(done), true
 	}
 	return because(CauseBatch, "eval_batch", 0.6,
-		"the log shows the first batches of an evaluation: it has a batch size of its own, and "+
-			"without no_grad it keeps a graph"), true
+		"the log shows the start of an evaluation, which has a batch size of its own"), true
 }
 
 // lateInEval says what may fill a card in the middle of an evaluation.

@@ -214,7 +214,7 @@ var signsNear = []sign{
 		`window)|kv cache|language model)\b|\bopt-\d|causallm|modeling_(?:llama|qwen|gpt|bert|mistral|gemma|opt|t5)|\bn_ctx\b`)},
 	{SignPictures, later(`(?i)\b(?:images?|imgs?|pictures?|pixels?|videos?|clips?|jpe?g|png|resolution|` +
 		`conv[23]d|resnet\w*|unet\w*|vgg\w*|yolo\w*|detector|segment(?:ation|er|anything)|segment anything|vae|vit|diffusion|cv2|opencv|torchvision|` +
-		`resiz\w*|mmdet\w*|mmseg\w*|nnunet\w*|imagenet|coco|latents?|faces?|volumes?|patches|voxels?|imgsz|img_size|` +
+		`resiz\w*|detectron2?|mask(?:2|_)?(?:former|rcnn)\w*|mmdet\w*|mmseg\w*|nnunet\w*|imagenet|coco|latents?|faces?|volumes?|patches|voxels?|imgsz|img_size|` +
 		`image_size|gan|stylegan\w*|frames per|lidar|point ?clouds?)\b|conv2d|resize(?:bilinear|nearest|bicubic)|/vision/|diffusers|comfy|pixel_values`)},
 	{SignPretrained, later(`(?i)from_pretrained|site-packages[/\\](?:transformers|diffusers|accelerate|peft)[/\\]|` +
 		`\bAutoModel|transformers[/\\]model|import transformers|huggingface|diffusers[/\\]|\bpeft\b|` +
