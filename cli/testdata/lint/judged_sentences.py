@@ -11,6 +11,13 @@ def tagged(model, vocabulary, sentences):
         print(tags.tolist())
 
 
+def indexed(model, dataset, index):
+    model.eval()
+    for i in range(len(dataset)):
+        vector = model(dataset[i].unsqueeze(0))  # hint: eval-without-no-grad
+        index.add(i, vector.squeeze(0).tolist())
+
+
 def continued(model, tokenizer, prompt, longest):
     model.cuda().eval()
     ids = torch.tensor(tokenizer.encode(prompt)).unsqueeze(dim=0).cuda()

@@ -297,7 +297,7 @@ _STATE = re.compile(r"^(next_?|cur(rent)?_?|new_?)?(state|obs|observation)(_?(t|
 def _one_sample(file, s: ast.stmt) -> bool:
     """net(state), and net(row.unsqueeze(0)) outside of a loop over a dataset"""
     loops = file.places[s].loops if s in file.places else ()
-    over_data = bool(loops) and names_data(loops[-1])
+    over_data = bool(loops) and names_data(loops[-1]) and not _counts(loops[-1])
     if over_data and _EXEMPLARS.search(key(loops[-1].iter) or ""):
         over_data = False  # some samples of each class
     given = [a for n in walk_here(s) if isinstance(n, ast.Call) for a in n.args]
@@ -326,6 +326,11 @@ def _first(node):
 
 
 _EXEMPLARS = re.compile(r"exemplar|proto|support|anchors?$", re.I)
+
+
+def _counts(loop) -> bool:
+    """for i in range(len(dataset)): net(dataset[i].unsqueeze(0))"""
+    return isinstance(loop.iter, ast.Call) and method(loop.iter) in ("range", "trange")
 
 
 def names_data(loop) -> bool:
