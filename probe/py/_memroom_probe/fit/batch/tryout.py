@@ -12,7 +12,7 @@ import math
 
 import torch
 
-from ..calls import again, generators, keepsakes, outermost, packing, tree, weights
+from ..calls import again, bounds, generators, keepsakes, outermost, packing, tree, weights
 from ..calls.autocast import is_on_anywhere
 from ..calls.modules import one_line
 from ..memory import room
@@ -201,7 +201,7 @@ class _Bench:
         # changed, and cannot be put back.
         with torch.inference_mode(False), torch.no_grad(), _precision(device.type, self.autocast):
             try:
-                with packing.checked():
+                with packing.checked(), bounds.checked(device):
                     yield
             except Cannot:
                 raise
