@@ -31,6 +31,9 @@ func howMixed(job Job, _ Setup) How {
 	if job.Trainer == Transformers && job.Where == event.WhereMPS {
 		how.Args = "--bf16 True   # on macOS 14 or later"
 	}
+	if job.Facts != nil && job.Trainer == Lightning { // most scripts have no such command line
+		how.Args = "Trainer(precision='bf16-mixed')   # with a command line: " + how.Args
+	}
 	if job.Facts != nil && how.Args != "" {
 		return how // a trainer owns the loop
 	}
@@ -50,7 +53,7 @@ func howMixed(job Job, _ Setup) How {
 var mixedArgs = map[Trainer]string{
 	Transformers: "--bf16 True   # --fp16 True on cards before Ampere",
 	Accelerate:   "accelerate launch --mixed_precision bf16",
-	Lightning:    "Trainer(precision='bf16-mixed')   # with a command line: --trainer.precision=bf16-mixed",
+	Lightning:    "--trainer.precision=bf16-mixed",
 	DeepSpeed:    `"bf16": {"enabled": true}`,
 	Torchtune:    "dtype=bf16        # casts the weights too",
 	Axolotl:      "bf16: true",
