@@ -13,7 +13,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 from _memroom_probe.fit.batch.inputs import any_inputs
 from _memroom_probe.fit.calls import generators, refers
-from _memroom_probe.fit.choose import choices, governor
+from _memroom_probe.fit.choose import choices, governor, sizes, traits
+from _memroom_probe.fit.choose.case import case_of
 from _memroom_probe.fit.measure import cost as measure
 from _memroom_probe.fit.measure import rounding, run
 from _memroom_probe.fit.remedies import activation_offload, checkpointing, recurrent
@@ -128,17 +129,17 @@ class RunAgain(unittest.TestCase):
     def test_not_where_somebody_would_see_it(self):
         chief = governor.Governor(lambda *a, **k: None, {"micro_batch"})
         model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-        case = governor.case_of(model, choices.as_it_is(), [choices.as_it_is()])
+        case = case_of(model, choices.as_it_is(), [choices.as_it_is()])
         with inserted(Card()):
-            self.assertTrue(chief._may_run_again(model, case))
+            self.assertTrue(chief.running._may_run_again(model, case))
             with mock.patch("torch.distributed.is_initialized", return_value=True):
-                self.assertFalse(chief._may_run_again(model, case))
+                self.assertFalse(chief.running._may_run_again(model, case))
             seen = model[0].register_forward_hook(lambda *_: None)
-            self.assertFalse(chief._may_run_again(model, case))
+            self.assertFalse(chief.running._may_run_again(model, case))
             seen.remove()
-            self.assertTrue(chief._may_run_again(model, case))
+            self.assertTrue(chief.running._may_run_again(model, case))
             model.compile(backend="eager")
-            self.assertFalse(chief._may_run_again(model, case))
+            self.assertFalse(chief.running._may_run_again(model, case))
 
     def test_an_argument_that_was_changed_ends_it(self):
         class Changes(Greedy):
@@ -234,7 +235,7 @@ class Picks(unittest.TestCase):
             "loss = criterion(out, target)",
         )
         for text, wanted in [*((t, True) for t in yes), *((t, False) for t in no)]:
-            found = re.search(governor.MATCHES, text)
+            found = re.search(traits.MATCHES, text)
             self.assertEqual(bool(found), wanted, text)
 
     def test_nothing_is_split(self):
@@ -262,19 +263,19 @@ class Picks(unittest.TestCase):
 class Sizes(unittest.TestCase):
     def test_a_sequence_may_grow_beside_a_larger_state(self):
         state, few, more = torch.zeros(3, 20, 50), torch.zeros(40, 20), torch.zeros(50, 20)
-        before, now = (governor._size((x, [state]), {}) for x in (few, more))
+        before, now = (sizes.size_of((x, [state]), {}) for x in (few, more))
         self.assertEqual((before[0], now[0]), (3000, 3000))
-        self.assertAlmostEqual(governor._growth(before, now), 1.25)
-        self.assertEqual(governor._growth(now, before), 1.0)
-        self.assertEqual(governor._largest(now, before), now)
-        self.assertEqual(governor._growth((), now), float("inf"))
-        named = [governor._size(({"ids": x},), {"mask": x}) for x in (few, more)]
-        self.assertAlmostEqual(governor._growth(*named), 1.25)
+        self.assertAlmostEqual(sizes.growth(before, now), 1.25)
+        self.assertEqual(sizes.growth(now, before), 1.0)
+        self.assertEqual(sizes.largest(now, before), now)
+        self.assertEqual(sizes.growth((), now), float("inf"))
+        named = [sizes.size_of(({"ids": x},), {"mask": x}) for x in (few, more)]
+        self.assertAlmostEqual(sizes.growth(*named), 1.25)
 
     def test_other_arguments_are_compared_by_the_largest(self):
-        two, one = governor._size((torch.zeros(4), torch.zeros(9)), {}), (9, 4)
-        self.assertEqual(governor._growth(one, two), 1.0)
-        self.assertEqual(governor._largest(one, two), one)
+        two, one = sizes.size_of((torch.zeros(4), torch.zeros(9)), {}), (9, 4)
+        self.assertEqual(sizes.growth(one, two), 1.0)
+        self.assertEqual(sizes.largest(one, two), one)
 
 
 class OneAfterTheOther(unittest.TestCase):
@@ -323,11 +324,11 @@ class SmallCalls(unittest.TestCase):
         whole = choices.Choice("as it is", 4, 2)
         pieces = choices.Choice("pieces", 2, 1, share=object())
         model, other = nn.Linear(2, 2), nn.Linear(2, 2)
-        self.assertIs(chief._for_first_step(model, [whole, pieces], 100), pieces)
+        self.assertIs(chief.look._for_first_step(model, [whole, pieces], 100), pieces)
         large = choices.Choice("as it is", 60, 50)
-        chief._cases[other] = governor.case_of(other, large, [large])
-        self.assertIs(chief._for_first_step(model, [whole, pieces], 100), whole)
-        self.assertIs(chief._for_first_step(model, [whole, pieces], 30), pieces)
+        chief.cases.trained[other] = case_of(other, large, [large])
+        self.assertIs(chief.look._for_first_step(model, [whole, pieces], 100), whole)
+        self.assertIs(chief.look._for_first_step(model, [whole, pieces], 30), pieces)
 
 
 class Masks(unittest.TestCase):

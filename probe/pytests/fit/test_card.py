@@ -13,7 +13,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from _memroom_probe.fit.batch import tryout
 from _memroom_probe.fit.batch.inputs import any_inputs
-from _memroom_probe.fit.choose import governor
+from _memroom_probe.fit.choose import governor, unwatched
 from _memroom_probe.fit.measure import cost as measure
 from _memroom_probe.fit.measure import spaces
 from _memroom_probe.fit.remedies import activation_offload, recurrent
@@ -574,7 +574,7 @@ class Cramped(unittest.TestCase):
             peaks.append(card.most)
             card.start_peak()
 
-        clock = mock.patch.object(governor, "time", mock.Mock())
+        clock = mock.patch.object(unwatched, "time", mock.Mock())
         with inserted(card), remedies(("checkpointing", {"failed": True})) as told, clock as time:
             time.perf_counter = self.clock(card, flush)
             losses = list(stack(tell))
@@ -689,8 +689,9 @@ class Recurrent(unittest.TestCase):
         with inserted(Card()) as card, remedies(*ASKED) as told:
             card.limit = 0
             g = governor.Governor(told.say, {"micro_batch"})
-            self.assertFalse(g._cut_recurrent(nn.Linear(2, 2), card))
-            self.assertEqual([g._cut_recurrent(model, card) for _ in range(3)], [True, True, False])
+            self.assertFalse(g.look._cut_recurrent(nn.Linear(2, 2), card))
+            cuts = [g.look._cut_recurrent(model, card) for _ in range(3)]
+            self.assertEqual(cuts, [True, True, False])
         self.assertIn("its recurrent layer layer works in 16 pieces of the batch", told.text())
         self.assertAlmostEqual(model(x).square().mean().item(), whole, 5)
 

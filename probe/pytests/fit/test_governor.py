@@ -13,7 +13,8 @@ from _memroom_probe.fit import registry
 from _memroom_probe.fit.batch.inputs import Inputs
 from _memroom_probe.fit.calls import outermost
 from _memroom_probe.fit.calls.again import fit_for_recompute
-from _memroom_probe.fit.choose import choices, governor
+from _memroom_probe.fit.choose import choices, governor, means
+from _memroom_probe.fit.choose.case import case_of
 from _memroom_probe.fit.choose.search import with_others
 from _memroom_probe.fit.measure import cost as measure
 from _memroom_probe.fit.measure import run
@@ -159,7 +160,7 @@ class Choice(unittest.TestCase):
         )
         for count, least in ((3, True), (2, False)):
             chief = governor.Governor(lambda *a, **k: None, set(BOTH), **asked[count])
-            choice = chief._for_first_step(model, candidates, 100 * whole)
+            choice = chief.look._for_first_step(model, candidates, 100 * whole)
             self.assertTrue(choice.remedies())
             self.assertLessEqual(with_others(choice), with_others(candidates[0]))
             if least:
@@ -206,8 +207,8 @@ class Choice(unittest.TestCase):
         optimizer = torch.optim.Adam([p])
         p.sum().backward()
         optimizer.step()
-        g = governor.Governor(Told(), {"optimizer_offload"})
-        state = room.state() + g._state_to_come()
+        g = means.Means(Told(), {"optimizer_offload"})
+        state = room.state() + g.state_to_come()
         self.assertGreaterEqual(state, 8000)
         equal = choices.Choice("blocks", 1e6, 0, checkpoint=["a part"])
         pieces = choices.Choice("pieces", 1e5, 0, share=microbatch.Share(1))
@@ -218,11 +219,11 @@ class Choice(unittest.TestCase):
             (1e6, "GAN", False),  # it fits as it is
         )
         for free, amplifies, wanted in cases:
-            found = g._is_equal_without_state([[equal, pieces]], free, amplifies)
+            found = g.is_equal_without_state([[equal, pieces]], free, amplifies)
             self.assertEqual(found, wanted, (free, amplifies))
-        g._state.active = True
-        self.assertFalse(g._is_equal_without_state([[equal, pieces]], 1e6 - state, "GAN"))
-        for hook in g._state.hooks:
+        g.state.active = True
+        self.assertFalse(g.is_equal_without_state([[equal, pieces]], 1e6 - state, "GAN"))
+        for hook in g.state.hooks:
             hook.remove()
 
     def test_a_choice_fits_in_every_kind_of_step(self):
@@ -231,10 +232,10 @@ class Choice(unittest.TestCase):
         def case(module):
             ways = [(100, 90, 1.0), (60, 40, 2.0), (30, 10, 4.0)]  # needs, stays, seconds
             found = [choices.Choice(str(n), n, s, seconds=t) for n, s, t in ways]
-            return governor.case_of(module, found[-1], found)
+            return case_of(module, found[-1], found)
 
         critic, actor = case(nn.Linear(1, 1)), case(nn.Linear(1, 1))
-        g = governor.Governor(Told(), set())
+        g = governor.Governor(Told(), set()).settling
         alone = {critic: critic.candidates[0]}
         self.assertEqual(g._fitting_elsewhere({critic: 1}, alone, 100, 30), alone)
         g._rooms[frozenset([critic, actor])] = {critic: 1, actor: 1}, 75
@@ -251,11 +252,11 @@ class Choice(unittest.TestCase):
             def __init__(self, *together):
                 self.together = together
 
-        g = governor.Governor(Told(), set())
+        g = governor.Governor(Told(), set()).settling
         one = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 0.1)
         self.assertFalse(g._may_be_followed_by_others(Seen("critic")))
         other = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 0.1)
-        g = governor.Governor(Told(), set())
+        g = governor.Governor(Told(), set()).settling
         found = [g._may_be_followed_by_others(Seen(*names)) for names in ("c", "ca", "c", "ac")]
         self.assertEqual(found, [True, True, False, False])
         del one, other

@@ -14,7 +14,7 @@ from unittest import mock
 
 import torch
 from _memroom_probe.fit.batch.inputs import any_inputs
-from _memroom_probe.fit.choose import choices, governor
+from _memroom_probe.fit.choose import choices, governor, telling
 from _memroom_probe.fit.choose.case import case_of
 from _memroom_probe.fit.measure import cost as measure
 from _memroom_probe.fit.memory import room
@@ -219,11 +219,10 @@ class FirstSteps(unittest.TestCase):
         model = nn.Linear(2, 2)
         for cut, want in ((False, "exact"), (True, "expected")):
             fields = []
-            g = governor.Governor(lambda *_, **f: fields.append(f), {"micro_batch"})
             blocks = choices.Choice("blocks", 1, 1, checkpoint=[Part("a", model)])
             case = case_of(model, blocks, [blocks], plan=Plan())
             case.cut = cut
-            g._tell(case, 1, 2)
+            telling.tell_choice(lambda *_, f=fields, **of: f.append(of), case, 1, 2)
             self.assertEqual([f["equivalence"] for f in fields], [want])
 
     def test_what_has_failed_is_not_begun_with(self):
@@ -234,7 +233,8 @@ class FirstSteps(unittest.TestCase):
         g = governor.Governor(lambda *_, **f: None, {"checkpointing"}, failed=True)
         for free in (70, 200):
             for amplifies in ("", "several optimizers answer each other"):
-                taken = g._for_first_step(nn.Linear(2, 2), [whole, again, blocks], free, amplifies)
+                ways = [whole, again, blocks]
+                taken = g.look._for_first_step(nn.Linear(2, 2), ways, free, amplifies)
                 self.assertIs(taken, blocks)
 
 

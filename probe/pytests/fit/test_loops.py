@@ -598,11 +598,11 @@ class Together(unittest.TestCase):
                 nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 2)),
             )
             loss = sum(b(a(torch.randn(6, 32))).sum() for _ in range(3))
-            counts = sorted(chief._step.together.values())
+            counts = sorted(chief.settling.step.together.values())
             self.assertEqual(counts, [3, 3])
-            self.assertFalse(chief._step.is_over())
+            self.assertFalse(chief.settling.step.is_over())
             loss.backward()
-            self.assertTrue(chief._step.is_over())
+            self.assertTrue(chief.settling.step.is_over())
 
     def test_choices_that_fit_together(self):
         class It:

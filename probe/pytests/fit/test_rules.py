@@ -10,7 +10,7 @@ import torch
 from _memroom_probe.fit.batch import inputs, losses, outputs
 from _memroom_probe.fit.batch.joined import Joined
 from _memroom_probe.fit.calls import packing
-from _memroom_probe.fit.choose import choices, forecast, governor, search
+from _memroom_probe.fit.choose import choices, forecast, governor, means, search, telling, traits
 from _memroom_probe.fit.choose.case import Case
 from _memroom_probe.fit.measure import cost, rounding, spaces, speed
 from _memroom_probe.fit.memory import room
@@ -269,11 +269,11 @@ class Gradients(unittest.TestCase):
 
 class Choosing(unittest.TestCase):
     def test_the_budget(self):
-        chief = governor.Governor(lambda *a, **k: None, set(), factor=0.5)
-        self.assertAlmostEqual(chief._budget(1 << 40), 0.5 * room.SAFETY * (1 << 40))
-        self.assertAlmostEqual(chief._budget(1000), 450)  # a small card is more scattered
-        self.assertAlmostEqual(chief._budget(800 << 20), 0.5 * (736 << 20))
-        self.assertLess(governor.Governor(lambda *a, **k: None, set())._budget(1000), 1000)
+        half = means.Means(lambda *a, **k: None, set(), factor=0.5)
+        self.assertAlmostEqual(half.budget(1 << 40), 0.5 * room.SAFETY * (1 << 40))
+        self.assertAlmostEqual(half.budget(1000), 450)  # a small card is more scattered
+        self.assertAlmostEqual(half.budget(800 << 20), 0.5 * (736 << 20))
+        self.assertLess(means.Means(lambda *a, **k: None, set()).budget(1000), 1000)
 
     def test_calls_that_wait_together(self):
         a, b = case(choice(100, 60, 1)), case(choice(50, 10, 1))
@@ -322,11 +322,11 @@ class WhatIsLeftOver(unittest.TestCase):
         one.settled = True
         around = types.SimpleNamespace(is_card=True, limit=1000, kept=lambda: 500)
         step = types.SimpleNamespace(around=around, predicted=lambda: 500)
-        chief._step = mock.Mock()
+        chief.settling.step = mock.Mock()
         known = forecast.Forecast()
         known.read(500, 500)
-        with mock.patch.object(chief.checkpointing, "use"):
-            chief._loosen({one: 1}, step, known, 900, 0)
+        with mock.patch.object(chief.cases.checkpointing, "use"):
+            chief.settling._loosen({one: 1}, step, known, 900, 0)
         return one.choice is other
 
     def test_another_kind_leaves_more(self):
@@ -342,12 +342,12 @@ class WhatRanThrough(unittest.TestCase):
 
     def keeps(self, now, taken, amplifies, peak=50, is_card=True, varies=False, half=False):
         chief = governor.Governor(lambda *a, **k: None, set())
-        chief._varies = varies
+        chief.settling.varies = varies
         one = case(now, taken)
         one.amplifies, one.half = amplifies, half
         around = types.SimpleNamespace(is_card=is_card, limit=100)
         step = types.SimpleNamespace(around=around, peak_of_passes=lambda: peak)
-        return chief._ran_equal({one: 1}, {one: taken}, step)
+        return chief.settling._ran_equal({one: 1}, {one: taken}, step)
 
     def test_stays_unless_the_other_is_as_good(self):
         away, twice = choice(60, 5, 9, offload=40), choice(40, 9, 2, checkpoint=[object()])
@@ -451,7 +451,7 @@ class WorkSpaces(unittest.TestCase):
                 peak_of_passes=lambda peak=peak: peak,
                 held_before=10,
             )
-            self.assertEqual(chief._read({one: 1}, step).seen, [(100, expected)])
+            self.assertEqual(chief.settling._read({one: 1}, step).seen, [(100, expected)])
 
 
 class Rounding(unittest.TestCase):
@@ -675,7 +675,7 @@ class Sizes(unittest.TestCase):
 
     def test_a_twentieth_of_a_wall_stays_free(self):
         """For fragmentation and what was not foreseen: 5 to 8 GiB of 100."""
-        free = (100 << 30) - governor.Governor(lambda *a, **k: None, set())._budget(100 << 30)
+        free = (100 << 30) - means.Means(lambda *a, **k: None, set()).budget(100 << 30)
         self.assertTrue(5 << 30 < free < 8 << 30, free)
 
 
@@ -683,19 +683,18 @@ class HalfPrecision(unittest.TestCase):
     def test_each_device_has_a_switch_of_its_own(self):
         """Pieces in half precision are told, and cost more, on a CPU as on a card."""
         model = torch.nn.Linear(2, 2)
-        self.assertFalse(governor._is_half(model))
-        self.assertTrue(governor._is_half(torch.nn.Linear(2, 2, dtype=torch.bfloat16)))
+        self.assertFalse(traits.is_half(model))
+        self.assertTrue(traits.is_half(torch.nn.Linear(2, 2, dtype=torch.bfloat16)))
         with torch.autocast("cpu", torch.bfloat16):
-            self.assertTrue(governor._is_half(model))
+            self.assertTrue(traits.is_half(model))
             self.assertEqual(outputs._tolerance(torch.zeros(1)), 3e-2)
         found = []
-        chief = governor.Governor(lambda *_, **fields: found.append(fields), set())
         whole, cut = choice(8, 8, 1.0), choice(4, 4, 1.0, share=microbatch.Share(1))
         plan = types.SimpleNamespace(equivalence="exact")
         for half, taken, told in ((True, cut, True), (False, cut, False), (True, whole, False)):
             one = Case(lambda: model, "m", taken, [whole, cut], plan=plan, half=half)
-            chief._tell(one, 8, 8)
-            self.assertEqual(found[-1].get("amplifies") == governor.HALF, told)
+            telling.tell_choice(lambda *_, **fields: found.append(fields), one, 8, 8)
+            self.assertEqual(found[-1].get("amplifies") == telling.HALF, told)
 
 
 if __name__ == "__main__":

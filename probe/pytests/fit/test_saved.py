@@ -14,7 +14,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from _memroom_probe.fit.calls import aside, refers
-from _memroom_probe.fit.choose import governor
+from _memroom_probe.fit.choose import running
 from _memroom_probe.fit.choose.case import Case, Growing
 from _memroom_probe.fit.choose.choices import Choice
 from _memroom_probe.fit.remedies import activation_offload
@@ -245,7 +245,7 @@ class Rules(unittest.TestCase):
         def taken(ran):
             case = Case(weakref.ref(model), "m", Choice("d", 95, 0), [whole, near, far], ran=ran)
             near.seconds, far.seconds = 1, 2
-            return governor.Governor._smaller(mock.Mock(), case)
+            return running._smaller(case)
 
         self.assertIs(taken([]), far)
         self.assertIs(taken([near]), near)

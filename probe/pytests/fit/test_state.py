@@ -12,7 +12,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from _memroom_probe.fit.calls import again
-from _memroom_probe.fit.choose import choices, governor, search
+from _memroom_probe.fit.choose import choices, search, traits
 from _memroom_probe.fit.choose.case import Case
 from _memroom_probe.fit.measure import run
 from _memroom_probe.fit.memory import room
@@ -448,7 +448,7 @@ class Amplified(unittest.TestCase):
             ("loss = SparseCategoricalCrossentropy(from_logits=True)", False),
             ("rows = frame.sample(100)", False),
         ):
-            self.assertEqual(bool(re.search(governor.DRAWS, line)), drawn, line)
+            self.assertEqual(bool(re.search(traits.DRAWS, line)), drawn, line)
 
     def test_a_usual_training_is_not_alarmed(self):
         with remedies(*tight("micro_batch")) as told:
