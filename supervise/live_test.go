@@ -204,6 +204,7 @@ for objects in False, True:
         optimizer.zero_grad(); loss.backward(); optimizer.step()
         time.sleep(0.04)  # an epoch lasts 20 s at least, however fast the machine is
         if step >= 300 and step % 10 == 0 and (not objects or record.says()): break
+    assert objects or not record.says(), "workers that read an array are said to copy it"
 print("done")
 `
 
@@ -243,6 +244,7 @@ for how in "few", "none", "all":
         loss = model(x[:, :, :8, :8]).mean()
         optimizer.zero_grad(); loss.backward(); optimizer.step()
         if step >= 400 and (how != "all" or record.says()) and step % 20 == 0: break
+    assert how == "all" or not record.says(), how + " images are called a cache"
 print("done")
 `
 
