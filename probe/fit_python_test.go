@@ -6,20 +6,24 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"memroom/testenv"
 )
 
+// fitAlone are files of the Python tests of fit that need other frameworks than the rest.
+var fitAlone = map[string][]string{
+	"test_quantized": {"torch", "transformers", "bitsandbytes"},
+	"test_keras":     {"tensorflow", "keras"},
+}
+
 // TestFitInProcess runs the tests of the remedies that live in the user's process, against real
 // frameworks. Each file is a process of its own, because remedies change how the framework behaves.
 func TestFitInProcess(t *testing.T) {
 	t.Run("torch", fitTogether)
-	for name, modules := range map[string][]string{
-		"test_quantized": {"torch", "transformers", "bitsandbytes"},
-		"test_keras":     {"tensorflow", "keras"},
-	} {
+	for name, modules := range fitAlone {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			python := testenv.Python(t, modules...)
@@ -31,13 +35,23 @@ func TestFitInProcess(t *testing.T) {
 }
 
 // fitTogether runs the files that need PyTorch. They come of one process that has imported it; the
-// longest begins.
+// longest begin.
 func fitTogether(t *testing.T) {
 	t.Parallel()
 	python := testenv.Python(t, "torch", "torchvision", "transformers", "accelerate", "lightning")
-	fitFiles(t, python, "test_hostile", "test_frameworks", "test_governor", "test_loops",
-		"test_microbatch", "test_remedies", "test_state", "test_api", "test_card", "test_chance",
-		"test_threads", "test_declines", "test_rules", "test_forecast", "test_host", "test_draws")
+	files := []string{"test_hostile", "test_frameworks", "test_governor", "test_loops",
+		"test_microbatch", "test_remedies", "test_again", "test_state"}
+	there, err := filepath.Glob(filepath.Join(testenv.Root(t), "probe/pytests/fit/test_*.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range there {
+		name := strings.TrimSuffix(filepath.Base(path), ".py")
+		if fitAlone[name] == nil && !slices.Contains(files, name) {
+			files = append(files, name)
+		}
+	}
+	fitFiles(t, python, files...)
 }
 
 // fitFiles runs files of the Python tests of fit, each in a process of its own that has PyTorch.

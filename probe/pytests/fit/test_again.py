@@ -106,13 +106,16 @@ class RunAgain(unittest.TestCase):
         loop = loop_of(Averaging, 200, int(0.3 * plain) // 4)
         whole, _ = self.peak_of(loop)
         told = []
-        for share in (0.75, 0.8, 0.85, 0.9):
+        # Which choice is made goes by measured times too: not every share makes a call run out.
+        for percent in (75, 80, 85, 90, 70, 73, 78, 83, 88, 93, 95):
             try:
-                got, said = on(Card(int(share * plain)), loop, ASKED)
+                got, said = on(Card(percent * plain // 100), loop, ASKED)
             except torch.cuda.OutOfMemoryError:
                 continue  # nothing there is small enough
             told.append(said.text())
             self.assertEqual(got, whole, said.text())
+            if percent == 90 and any("it ran again with" in text for text in told):
+                break
         self.assertTrue(any("it ran again with" in text for text in told), told)
 
     def test_large_buffers_are_watched_and_not_copied(self):
