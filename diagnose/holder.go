@@ -85,7 +85,7 @@ func (w *Watch) Holders(pid int, held []Holder, built int) []event.Finding {
 			p.heard, p.built = true, built
 		}
 		if at.pid == pid && len(held) > 0 && len(p.holders) == 0 && p.asked {
-			p.holders = held
+			p.holders, p.heldAt = held, p.last.Step
 			if p.leak != nil && p.onlyFills(p.last) {
 				found = append(found, p.onlyFilled(held[0], at.device))
 				continue
@@ -114,11 +114,23 @@ func (p *process) waits(row event.Step) bool {
 	return row.Step < p.looked+lookSteps || row.End.Sub(p.lookedAt) < patience && !row.End.IsZero()
 }
 
+// outdated says that a rise began after the program was asked what it holds: the answer was about
+// another rise, such as a list that was emptied since.
+func (p *process) outdated(t Trend) bool {
+	return len(p.holders) > 0 && t.Onset > p.heldAt
+}
+
+// forget drops what is known of who holds the memory, so that the next rise is looked at anew.
+func (p *process) forget() {
+	p.holders, p.frames, p.looked, p.asked, p.heard = nil, nil, 0, false, false
+}
+
 // onlyFills says that what grew is a cache with an end: it fills, or has just been filled. It is
 // looked at again when twice as many steps have passed: what grows then is something else.
 func (p *process) onlyFills(row event.Step) bool {
 	if held := p.holding(row.Device); len(held) > 0 && held[0].Fills {
-		p.holders, p.asked, p.looked, p.quiet = nil, false, 0, 2*row.Step
+		p.forget()
+		p.quiet = 2 * row.Step
 	}
 	return p.quiet > 0 && row.Step < p.quiet+3*lookSteps
 }

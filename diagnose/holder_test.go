@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"memroom/event"
@@ -103,6 +104,44 @@ func TestSearches(t *testing.T) {
 		}
 		if len(found) != c.leaks {
 			t.Errorf("%s: %d leaks were said, want %d", name, len(found), c.leaks)
+		}
+	}
+}
+
+// TestHoldersOfAnotherRise: who held what grew before is not named for a rise that began later, in
+// host memory or on a card.
+func TestHoldersOfAnotherRise(t *testing.T) {
+	for name, device := range map[string]int{"host": event.HostDevice, "card": 0} {
+		w, title := NewWatch(DefaultThresholds(), 0), ""
+		for step := int64(1); step <= 500; step++ {
+			grown, holder := step%40, "Clears.outputs" // emptied after each epoch
+			if step > 200 {
+				grown, holder = step-200, "Net.outputs"
+			}
+			held := event.GiB + event.Bytes(grown)*event.MiB
+			row := event.Step{Step: step, Device: device, Anonymous: 2 * event.GiB, Heap: held,
+				Duration: 1e7}
+			if device != event.HostDevice {
+				row = event.Step{Step: step, Device: device, Allocated: held,
+					PeakAllocated: held + event.GiB, Duration: 1e7}
+			}
+			for _, f := range w.Steps(7, nil, []event.Step{row}) {
+				if f.Kind == "leak" && f.Severity != event.SeverityInfo {
+					title = f.Title
+				}
+			}
+			for _, ask := range w.Asks() {
+				if ask.Do != "heap" {
+					continue
+				}
+				for _, f := range w.Holders(7, []Holder{{Name: holder, Host: event.MiB,
+					Card: event.MiB}}, 0) {
+					title = f.Title
+				}
+			}
+		}
+		if !strings.Contains(title, "held by `Net.outputs`") {
+			t.Errorf("%s: %q", name, title)
 		}
 	}
 }

@@ -55,6 +55,7 @@ type process struct {
 	collect   collection
 	frames    []event.Frame
 	holders   []Holder // what holds what grew, what matters most first
+	heldAt    int64    // step at which that was known
 	told      Prediction
 	takenBack int    // leaks that turned out to be none
 	said      string // the variable that was named for it
@@ -274,6 +275,10 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 	if p.models && p.maybeModels() || p.onlyFills(row) { // said as that, or no leak
 		return nil
 	}
+	if p.outdated(t) {
+		p.forget() // the next step asks again
+		return nil
+	}
 	if row.Device == event.HostDevice && w.overshadowed(pid, t) || p.searches(row.Device) ||
 		p.waits(row) {
 		return nil
@@ -321,7 +326,8 @@ func (w *Watch) ended(p *process, row event.Step) []event.Finding {
 			"no leak in %s: it grew by %s per step from step %d and was freed at step %d",
 			p.name(row.Device), event.Bytes(math.Round(p.leak.Slope)), p.leak.Onset, row.Step)
 	}
-	p.leak, p.looked, p.asked, p.takenBack = nil, 0, false, p.takenBack+1
+	p.leak, p.takenBack = nil, p.takenBack+1
+	p.forget()
 	return []event.Finding{f}
 }
 
