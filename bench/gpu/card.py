@@ -1,12 +1,12 @@
 """Everything that is measured of `run --fit` on a card, in one go or in several:
 
 python bench/gpu/card.py [--parts first,older,ranks,shared,compiled,grid] [--seconds 585]
-[--folder bench/gpu/unseen] [--cap 0.65] [--limit PART=SECONDS ...] [--table]
+[--folder bench/gpu/unseen] [--cap 0.65] [--jobs 9] [--limit PART=SECONDS ...] [--table]
 
 | part     | runs                                          | alone | seconds |
-| first    | fit_first.py over the folder, nine at a time  | no    | 300     |
-| older    | fit.py --strangers: 51 jobs, two caps, six   | no    | 560     |
-|          | at a time; untouched runs from earlier rows   |       |         |
+| first    | fit_first.py over the folder, --jobs at once  | no    | 300     |
+| older    | fit.py --strangers: 51 jobs, two caps, --jobs | no    | 560     |
+|          | at once; untouched runs from earlier rows     |       |         |
 | ranks    | fit_ranks.py --card: DDP and FSDP2, two ranks | no    | 180     |
 | shared   | fit.py --shared: eight jobs, three turns;     | yes   | 300     |
 |          | untouched runs from earlier rows              |       |         |
@@ -57,10 +57,10 @@ def command(part, options, seconds):
     out = ["--out", os.path.join(ROWS, part + ".jsonl")]
     known = ["--memroom", MEMROOM, "--seconds", str(int(seconds))] + out
     fit = ["fit.py", "--only", "", *known]
-    first = ["--folder", options.folder, "--cap", str(options.cap), "--jobs", "9"]
+    first = ["--folder", options.folder, "--cap", str(options.cap), "--jobs", str(options.jobs)]
     how = {
         "first": ["fit_first.py", *known, *first],
-        "older": ["fit.py", "--strangers", "--jobs", str(options.older), *known],
+        "older": ["fit.py", "--strangers", "--jobs", str(options.jobs), *known],
         "ranks": ["fit_ranks.py", "--card", "--kinds", "ddp,fsdp2", *known],
         "shared": fit + ["--shared", EIGHT, "--no-alone"],
         "compiled": fit + ["--compiled", THREE],
@@ -158,7 +158,7 @@ def main():
     parser.add_argument("--parts", default=",".join(SECONDS))
     parser.add_argument("--folder", default=os.path.join(HERE, "unseen"))
     parser.add_argument("--cap", type=float, default=0.65)
-    parser.add_argument("--older", type=int, default=6, help="older jobs at a time")
+    parser.add_argument("--jobs", type=int, default=9, help="at once, of first and of older")
     parser.add_argument("--seconds", type=float, default=585)
     parser.add_argument("--limit", action="append", default=[], metavar="PART=SECONDS")
     parser.add_argument("--table", action="store_true", help="print what is there, run nothing")

@@ -223,7 +223,7 @@ def finish(command, env, folder):
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=min(300 if "FIT_TURN" in env else 180, clock.left()))
+        out, err = process.communicate(timeout=min(300, clock.left()))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)  # memroom passes it on to the job
         try:
