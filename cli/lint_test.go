@@ -341,6 +341,30 @@ func TestLintLargeNotebook(t *testing.T) {
 	}
 }
 
+// TestLintLongChain: a chain of elifs is a block in a block for each of them. The file is read to
+// its end, and within the time that a file has.
+func TestLintLongChain(t *testing.T) {
+	text := strings.Builder{}
+	text.WriteString("import torch\n\ndef pick(x, model):\n    if x == 0:\n        y = model(x)\n")
+	for i := range 3000 {
+		n := strconv.Itoa(i + 1)
+		text.WriteString("    elif x == " + n + ":\n        y = model(x) + " + n + "\n")
+	}
+	text.WriteString("    return y\n\ndef train(model, loader, optimizer):\n    total = 0\n" +
+		"    for x in loader:\n        loss = pick(x, model).mean()\n" +
+		"        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n" +
+		"        total += loss\n    return total\n")
+	path := filepath.Join(t.TempDir(), "chain.py")
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	result, code := lintJSON(t, path)
+	if code != exitFindings || len(result.Skipped) != 0 || len(result.Findings) != 1 ||
+		result.Findings[0].Rule != "loss-graph-accumulated" {
+		t.Errorf("exit %d, %+v", code, result)
+	}
+}
+
 // TestLintRefusesDevices: a pipe or a device is not read, because reading it may never end.
 func TestLintRefusesDevices(t *testing.T) {
 	var out, problems bytes.Buffer

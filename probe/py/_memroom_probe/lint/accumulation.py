@@ -6,7 +6,7 @@ import re
 from . import rules
 from .evaluation import stops_early
 from .flow import backward_values, in_order, innermost, scopes
-from .names import LOOPS, calls, constant, key, method, own, targets
+from .names import LOOPS, calls, constant, key, method, own, targets, walk
 
 
 def check(file):
@@ -202,7 +202,7 @@ def _steps(statement):
 
 def _counts(test):
     """A modulo compared with something: (i + 1) % n == 0, not i % n."""
-    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(test))
 
 
 def _saves_gradients(loop):
@@ -210,7 +210,7 @@ def _saves_gradients(loop):
     return any(
         isinstance(s, (ast.Assign, ast.AugAssign))
         and not any(isinstance(t, ast.Attribute) and t.attr == "grad" for t in targets(s))
-        and any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(s.value))
+        and any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in walk(s.value))
         for s in in_order(loop.body)
     )
 
@@ -259,7 +259,7 @@ def _of_another(window):
     """`if i % print_freq == 0: optimizer.step()`: what is meant by it only its author knows."""
     return any(
         _OTHER_WINDOWS.search(key(n) or "")
-        for n in ast.walk(window.condition.test)
+        for n in walk(window.condition.test)
         if isinstance(n, (ast.Name, ast.Attribute))
     )
 
@@ -324,7 +324,7 @@ def _scaled(loop, backward, name):
 
 def _divides(value):
     return any(
-        isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.Mult)) for n in ast.walk(value)
+        isinstance(n, ast.BinOp) and isinstance(n.op, (ast.Div, ast.Mult)) for n in walk(value)
     )
 
 
@@ -364,11 +364,11 @@ def _counts_batches(file, name):
     """OneCycleLR(optimizer, total_steps=epochs * len(loader)): as long as there are batches"""
     made = [s.value for s in _made(file, name) if isinstance(s.value, ast.Call)]
     given = [a for c in made for a in [*c.args, *(k.value for k in c.keywords)]]
-    words = {key(n) for a in given for n in ast.walk(a) if isinstance(n, (ast.Name, ast.Attribute))}
+    words = {key(n) for a in given for n in walk(a) if isinstance(n, (ast.Name, ast.Attribute))}
     for s in file.statements:  # total = epochs * len(loader)
         if isinstance(s, ast.Assign) and any(key(t) in words for t in targets(s)):
             given.append(s.value)
-    asked = [n for a in given for n in ast.walk(a)]
+    asked = [n for a in given for n in walk(a)]
     return any(isinstance(n, ast.Call) and key(n.func) == "len" for n in asked) and not any(
         re.search(r"accum|accu_|micro|grad", key(n) or "", re.I)
         for n in asked
@@ -379,13 +379,12 @@ def _counts_batches(file, name):
 def _last(scope, loop, window):
     """A loop with an end whose last window may be partial, and nothing that steps for it."""
     if not isinstance(loop, ast.For) or any(
-        isinstance(n, ast.BoolOp) and isinstance(n.op, ast.Or)
-        for n in ast.walk(window.condition.test)
+        isinstance(n, ast.BoolOp) and isinstance(n.op, ast.Or) for n in walk(window.condition.test)
     ):
         return
-    names = {n.id for n in ast.walk(window.condition.test) if isinstance(n, ast.Name)}
+    names = {n.id for n in walk(window.condition.test) if isinstance(n, ast.Name)}
     if (
-        not any(isinstance(n, ast.Call) and method(n) == "enumerate" for n in ast.walk(loop.iter))
+        not any(isinstance(n, ast.Call) and method(n) == "enumerate" for n in walk(loop.iter))
         or "enumerate" in names
     ):
         return

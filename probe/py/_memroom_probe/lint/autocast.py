@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, Optional, Set
 from . import rules
 from .evaluation import over_batches
 from .flow import Scope, calls_module, in_order, scopes
-from .names import LOOPS, constant, key, method, own, targets, walk_here
+from .names import LOOPS, constant, key, method, own, targets, walk, walk_here
 
 # Work on the card that begins when the forward pass has ended.
 _DECODES = re.compile(
@@ -58,7 +58,7 @@ def _besides(scope: Scope, loop: Any) -> Optional[str]:
                 return "also while `%s` works on the outputs" % key(call.func)
         value = getattr(s, "value", None)
         if isinstance(s, ast.Assign) and value is not None and calls_module(value, scope):
-            outputs |= {key(n) for t in targets(s) for n in ast.walk(t)} - {None}
+            outputs |= {key(n) for t in targets(s) for n in walk(t)} - {None}
     return None
 
 

@@ -18,7 +18,7 @@ from .flow import (
     parameters,
     scopes,
 )
-from .names import FUNCTIONS, LOOPS, key, method, own, pairs, targets, walk_here
+from .names import FUNCTIONS, LOOPS, key, method, own, pairs, targets, walk, walk_here
 
 
 def unwrapped(scope: Scope, call: ast.Call) -> ast.Call:
@@ -121,7 +121,7 @@ def _handed_class(scope: Scope, owner: str) -> Optional[str]:
         owner = next(
             (
                 key(value) or ""
-                for s in ast.walk(function)
+                for s in walk(function)
                 if isinstance(s, ast.Assign)
                 for target, value in pairs(s)
                 if key(target) == owner
@@ -252,7 +252,7 @@ def returned_by(
     function = resolve(scope, call)
     if function is None or function is scope.function:
         return None
-    if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in ast.walk(function)):
+    if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in walk(function)):
         return NOTHING
     returned = scope_of(scope.file, function).trace.returned
     held = returned & {GRAPH, CARD}
@@ -318,9 +318,9 @@ def _capacity(scope: Scope, function, container: str) -> bool:
         return False
     sizes = [
         k.value
-        for n in ast.walk(klass)
+        for n in walk(klass)
         if isinstance(n, ast.Assign) and any(key(t) == container for t in n.targets)
-        for c in ast.walk(n.value)
+        for c in walk(n.value)
         if isinstance(c, ast.Call)
         for k in c.keywords
         if k.arg == "maxlen"
@@ -359,11 +359,11 @@ def _locals(function) -> List[str]:
     among them.
     """
     outside = {
-        n for s in ast.walk(function) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names
+        n for s in walk(function) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names
     }
     return [
         n.id
-        for n in ast.walk(function)
+        for n in walk(function)
         if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id not in outside
     ]
 

@@ -5,7 +5,7 @@ import re
 
 from . import evidence, rules
 from .flow import container_of, in_order, resets, scopes, variables
-from .names import FUNCTIONS, constant, key, keyword, method, own, pairs, targets, walk_here
+from .names import FUNCTIONS, constant, key, keyword, method, own, pairs, targets, walk, walk_here
 from .tensorflow import LOADING
 
 
@@ -248,7 +248,7 @@ def _large_pieces(file, loop) -> bool:
         and n.arg == "chunksize"
         or isinstance(n, (ast.Name, ast.Attribute))
         and bool(re.search(r"chunk|shard", key(n) or "", re.I))
-        for n in ast.walk(loop)
+        for n in walk(loop)
     )
 
 
@@ -261,7 +261,7 @@ def _reads_pieces(file, loop) -> bool:
         file.callee(n) or ""
         for name in called
         if name in file.plain_functions
-        for n in ast.walk(file.plain_functions[name])
+        for n in walk(file.plain_functions[name])
         if isinstance(n, ast.Call)
     ]
     return any(name in READ_WHOLE for name in called) or any(
@@ -361,7 +361,7 @@ def _asked_for(file, s) -> bool:
         _PRELOADS.search(key(n) or "")
         for i in place.ifs
         if isinstance(i, ast.If)
-        for n in ast.walk(i.test)
+        for n in walk(i.test)
         if isinstance(n, (ast.Name, ast.Attribute))
     )
 
@@ -377,7 +377,7 @@ def _opens_files(file, f) -> bool:
     """Does the class open what the lines name? Then they are paths, not samples."""
     around = file.places[f].klass
     return around is not None and any(
-        isinstance(n, ast.Call) and (file.callee(n) or "") in _DECODES for n in ast.walk(around)
+        isinstance(n, ast.Call) and (file.callee(n) or "") in _DECODES for n in walk(around)
     )
 
 
@@ -869,7 +869,7 @@ def _describes(c, name: str) -> bool:
         (key(n.value) or "").split(".")[-1]
         for f in c.body
         if isinstance(f, FUNCTIONS) and f.name not in ("__init__", "__len__")
-        for n in ast.walk(f)
+        for n in walk(f)
         if isinstance(n, ast.Subscript)
     }
     return bool(taken) and name not in taken
@@ -906,7 +906,7 @@ def _of_paths(s) -> bool:
         isinstance(made.elt, ast.Call) and method(made.elt) in ("replace", "join", "str", "format")
     )
     over = made.generators[0].iter
-    names = [key(n) or "" for n in ast.walk(over) if isinstance(n, (ast.Name, ast.Attribute))]
+    names = [key(n) or "" for n in walk(over) if isinstance(n, (ast.Name, ast.Attribute))]
     return spelt and any(re.search(r"path|file|glob|listdir|scandir", n) for n in names)
 
 
@@ -955,7 +955,7 @@ def _arrays(file, f):
     found = set()
     for s in in_order(f.body):
         if isinstance(s, ast.Assign) and _is_array(file, [s.value], found):
-            found.update(n.id for t in s.targets for n in ast.walk(t) if isinstance(n, ast.Name))
+            found.update(n.id for t in s.targets for n in walk(t) if isinstance(n, ast.Name))
     return found
 
 

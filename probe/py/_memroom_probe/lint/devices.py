@@ -9,7 +9,19 @@ from . import evidence, rules
 from .evaluation import uses_card
 from .flow import Scope, calls_module, in_order, is_model_name, resets, scopes
 from .keeping import cleared_in
-from .names import FUNCTIONS, LOOPS, calls, constant, key, keyword, method, own, targets, walk_here
+from .names import (
+    FUNCTIONS,
+    LOOPS,
+    calls,
+    constant,
+    key,
+    keyword,
+    method,
+    own,
+    targets,
+    walk,
+    walk_here,
+)
 
 
 def _may_train(file) -> bool:
@@ -35,7 +47,7 @@ def _only_evaluates(file, s) -> bool:
     f = file.places[s].function if s in file.places else None
     if f is None:
         return False
-    calls = [method(n) for n in ast.walk(f) if isinstance(n, ast.Call)]
+    calls = [method(n) for n in walk(f) if isinstance(n, ast.Call)]
     return "eval" in calls and not any(
         c in ("backward", "train", "step", "zero_grad") or "train" in (c or "") for c in calls
     )
@@ -95,7 +107,7 @@ def _large_outputs(file, s, call) -> bool:
     names = [getattr(file.places[s].function, "name", "")] + [
         n.id if isinstance(n, ast.Name) else n.attr
         for node in [call, *makers]
-        for n in ast.walk(node)
+        for n in walk(node)
         if isinstance(n, (ast.Name, ast.Attribute))
     ]
     return any(_LARGE.search(name) for name in names)
@@ -326,7 +338,7 @@ def _other_branch_maps(file, s) -> bool:
         and keyword(n, "map_location") is not None
         for i in file.places[s].ifs[-1:]
         if isinstance(i, ast.If)
-        for n in ast.walk(i)
+        for n in walk(i)
     )
 
 
@@ -343,7 +355,7 @@ def _file_of_rank(scope: Scope, call: ast.Call) -> bool:
         isinstance(n, (ast.Name, ast.Attribute, ast.Constant))
         and "rank" in (str(n.value) if isinstance(n, ast.Constant) else key(n) or "").lower()
         for t in told
-        for n in ast.walk(t)
+        for n in walk(t)
     )
 
 
@@ -816,7 +828,7 @@ def _catches_memory(file, handler: ast.ExceptHandler) -> bool:
         and "memory" in n.value
         or isinstance(n, ast.Call)
         and method(n) == "empty_cache"
-        for n in ast.walk(handler)
+        for n in walk(handler)
     )
 
 
@@ -913,9 +925,7 @@ def _has_better(file) -> bool:
 def _shown_by_helper(file, loop) -> bool:
     """add_plot(writer, "plot", i): it closes the figure it writes, or it may, in another file"""
     helpers = {
-        n.func.id
-        for n in ast.walk(loop)
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+        n.func.id for n in walk(loop) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
     }
     return any(
         _closes(file, file.functions[name])
@@ -941,7 +951,7 @@ def _of_folds(file, name: str) -> bool:
 
 def _splits(loop) -> bool:
     return isinstance(loop, ast.For) and any(
-        isinstance(n, ast.Call) and method(n) == "split" for n in ast.walk(loop.iter)
+        isinstance(n, ast.Call) and method(n) == "split" for n in walk(loop.iter)
     )
 
 
@@ -964,5 +974,5 @@ def _closes(file, loop) -> bool:
             or method(n) == "add_figure"
             and constant(keyword(n, "close")) is not False
         )
-        for n in ast.walk(loop)
-    ) or any(isinstance(n, (ast.Return, ast.Yield)) for n in ast.walk(loop))
+        for n in walk(loop)
+    ) or any(isinstance(n, (ast.Return, ast.Yield)) for n in walk(loop))

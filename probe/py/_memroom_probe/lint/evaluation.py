@@ -8,7 +8,7 @@ from . import rules
 from .calls import called_without_grad
 from .evidence import ADAPTS, FEW, adapts, ends_the_run, rounds_around
 from .flow import Scope, calls_module, in_order, is_model_name, scopes
-from .names import LOOPS, constant, key, keyword, method, own, targets, walk_here
+from .names import LOOPS, constant, key, keyword, method, own, targets, walk, walk_here
 
 _HELD_OUT = re.compile(r"(^|_|\.)(val|valid|validation|test|dev|eval|evaluation|holdout)", re.I)
 # `test` alone: names that begin with test_ are unit tests.
@@ -171,7 +171,7 @@ def _in_scope(file, scope: Scope) -> Iterator[dict]:
 
 def _stays(value: ast.Call, name: str) -> bool:
     """model = model.eval().cuda(), DataParallel(model): still in eval mode. model = build(): not"""
-    return any(key(n) == name for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute)))
+    return any(key(n) == name for n in walk(value) if isinstance(n, (ast.Name, ast.Attribute)))
 
 
 def clears_gradients(loop) -> bool:
@@ -287,7 +287,7 @@ def _on_host(file, s: ast.stmt) -> bool:
         isinstance(n, ast.Assign)
         and any(key(t) in called for t in targets(n))
         and any(isinstance(c, ast.Call) and method(c) == "cpu" for c in walk_here(n.value))
-        for n in ast.walk(place.function)
+        for n in walk(place.function)
     )
 
 
@@ -349,12 +349,10 @@ _DATA = re.compile(
 
 def _made_of(file, s: ast.stmt, given) -> list:
     """ids = torch.tensor(text).unsqueeze(0), in the same function as net(ids[:, :-1])"""
-    names = {key(n) for a in given for n in ast.walk(a) if isinstance(n, ast.Name)}
+    names = {key(n) for a in given for n in walk(a) if isinstance(n, ast.Name)}
     place = file.places.get(s)
     around = place.function if place is not None else None
-    made = [
-        n for n in (ast.walk(around) if around is not None else ()) if isinstance(n, ast.Assign)
-    ]
+    made = [n for n in (walk(around) if around is not None else ()) if isinstance(n, ast.Assign)]
     # shown = ids; shown = ids[:, -512:]: the same by another name
     for n in made:
         if isinstance(n.value, (ast.Name, ast.Subscript)) and any(
@@ -378,7 +376,7 @@ def _one_state(loop) -> bool:
         and method(n) in ("step", "render")
         and isinstance(n.func, ast.Attribute)
         and "env" in (key(n.func.value) or "").lower()
-        for n in ast.walk(loop)
+        for n in walk(loop)
     )
 
 
@@ -395,7 +393,7 @@ def _shown_one_by_one(s: ast.stmt, loop) -> bool:
     )
     return single and any(
         isinstance(n, ast.Call) and method(n) in ("imshow", "savefig", "save_image", "imsave")
-        for n in ast.walk(loop)
+        for n in walk(loop)
     )
 
 
@@ -433,7 +431,7 @@ def _counted(loops) -> Set[str]:
         n.id
         for loop in loops
         if isinstance(loop, ast.For)
-        for n in ast.walk(loop.target)
+        for n in walk(loop.target)
         if isinstance(n, ast.Name)
     }
 
@@ -461,7 +459,7 @@ def _made_up(file) -> Set[str]:
             if isinstance(n, ast.arg):
                 other.add(n.arg)
             elif isinstance(n, (ast.For, ast.AsyncFor, ast.AugAssign, ast.comprehension)):
-                other |= {key(x) for x in ast.walk(n.target) if isinstance(x, ast.Name)}
+                other |= {key(x) for x in walk(n.target) if isinstance(x, ast.Name)}
             elif isinstance(n, ast.Assign):
                 own_move = _moved(n.value)
                 for t in targets(n):
@@ -486,7 +484,7 @@ def _synthetic(value) -> bool:
     if not isinstance(value, ast.Call) or method(value) not in _MAKERS:
         return False
     return not any(
-        isinstance(n, (ast.List, ast.Call)) for a in value.args for n in ast.walk(a)
+        isinstance(n, (ast.List, ast.Call)) for a in value.args for n in walk(a)
     ) and not any(k.arg == "data" for k in value.keywords)
 
 
@@ -575,8 +573,7 @@ def _frozen(file) -> Set[str]:
                 found |= {o for o in owners if o}
         for n in file.nodes:
             if isinstance(n, ast.Assign) and any(
-                isinstance(c, ast.Call) and _BORN_FROZEN.search(method(c))
-                for c in ast.walk(n.value)
+                isinstance(c, ast.Call) and _BORN_FROZEN.search(method(c)) for c in walk(n.value)
             ):
                 found |= {k for k in map(key, n.targets) if k}
             if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute):
@@ -624,7 +621,7 @@ def _is_plotted(scope: Scope, s: ast.stmt) -> bool:
     return any(
         isinstance(n, ast.Call)
         and (scope.file.callee(n) or "").startswith("matplotlib.")
-        and any(isinstance(x, ast.Name) and x.id in names for a in n.args for x in ast.walk(a))
+        and any(isinstance(x, ast.Name) and x.id in names for a in n.args for x in walk(a))
         for other in scope.statements
         for n in own(other)
     )
@@ -682,7 +679,7 @@ def frozen_models(file) -> Iterator[dict]:
 
 def _of_a_trained(scope: Scope, loop, call: ast.Call, idle) -> bool:
     """fake = generator(x); features = vgg(fake): the gradients go through vgg to the generator"""
-    given = {n.id for a in call.args for n in ast.walk(a) if isinstance(n, ast.Name)}
+    given = {n.id for a in call.args for n in walk(a) if isinstance(n, ast.Name)}
     for s in in_order(loop.body):
         if isinstance(s, ast.Assign) and s.lineno < call.lineno:
             makers = {calls_module(n, scope) for n in own(s)} - {None}

@@ -9,7 +9,7 @@ import re
 from typing import Any, List
 
 from .flow import is_model_name
-from .names import FUNCTIONS, constant, key, keyword, method, targets, walk_here
+from .names import FUNCTIONS, constant, key, keyword, method, targets, walk, walk_here
 
 # Rules that speak of a graph that PyTorch keeps: the file must use PyTorch.
 _OF_TORCH = frozenset(
@@ -62,7 +62,7 @@ ADAPTS = re.compile(
 def adapts(tree: Any) -> bool:
     return any(
         ADAPTS.search(n.id if isinstance(n, ast.Name) else n.attr)
-        for n in ast.walk(tree)
+        for n in walk(tree)
         if isinstance(n, (ast.Name, ast.Attribute))
     )
 
@@ -104,7 +104,7 @@ def _volatile(file: Any) -> Any:
     for f in file.nodes:
         if isinstance(f, FUNCTIONS) and any(
             isinstance(n, ast.keyword) and n.arg == "volatile" and constant(n.value) is True
-            for n in ast.walk(f)
+            for n in walk(f)
         ):
             lines.update(range(f.lineno, (f.end_lineno or f.lineno) + 1))
     return lines
@@ -123,15 +123,15 @@ def _all_wanted(file: Any, line: int) -> bool:
     for s in file.statements:
         if s.lineno != line:
             continue
-        called = {n.func for n in ast.walk(s) if isinstance(n, ast.Call)}
+        called = {n.func for n in walk(s) if isinstance(n, ast.Call)}
         names = {
             key(n) or ""
-            for n in ast.walk(s)
+            for n in walk(s)
             if isinstance(n, (ast.Name, ast.Attribute)) and n not in called
         }
         for loop in file.places[s].loops[-1:]:
             head = [loop.target, loop.iter] if isinstance(loop, ast.For) else [loop.test]
-            names |= {key(n) or "" for h in head for n in ast.walk(h)}
+            names |= {key(n) or "" for h in head for n in walk(h)}
         if any(_EACH.search(n.split(".")[-1]) for n in names):
             return True
     return False
@@ -178,7 +178,7 @@ def is_test(file: Any, path: str) -> bool:
     if file.modules & {"pytest", "unittest"}:
         return True
     tests = [n for n in file.nodes if isinstance(n, FUNCTIONS) and n.name.startswith("test_")]
-    asserts = any(isinstance(n, ast.Assert) for f in tests for n in ast.walk(f)) or any(
+    asserts = any(isinstance(n, ast.Assert) for f in tests for n in walk(f)) or any(
         isinstance(n, ast.Call) and (key(n.func) or "").startswith("self.assert")
         for n in file.nodes
     )
@@ -333,7 +333,7 @@ def _number(file: Any, node: Any) -> Any:
 def _default(file: Any, node: Any) -> Any:
     """3 of def profile(model, n_batches=3), or the largest that a call here gives"""
     for f in file.nodes:
-        if not isinstance(f, FUNCTIONS) or not any(n is node for n in ast.walk(f)):
+        if not isinstance(f, FUNCTIONS) or not any(n is node for n in walk(f)):
             continue
         names = [a.arg for a in f.args.args]
         defaults = dict(zip(reversed(names), reversed(f.args.defaults)))
@@ -414,15 +414,15 @@ def short_window(loop: Any, name: str) -> bool:
     """Is the variable begun anew after each window of gradient accumulation? Such a window is a few
     rounds long.
     """
-    for n in ast.walk(loop):
+    for n in walk(loop):
         if not isinstance(n, ast.If):
             continue
         words = " ".join(
-            (key(x) or "") for x in ast.walk(n.test) if isinstance(x, (ast.Name, ast.Attribute))
+            (key(x) or "") for x in walk(n.test) if isinstance(x, (ast.Name, ast.Attribute))
         )
         if not re.search(r"accum|sync_gradients|micro", words, re.I):
             continue
-        for s in ast.walk(n):
+        for s in walk(n):
             if isinstance(s, (ast.Assign, ast.AugAssign)) and any(
                 key(t) == name for t in targets(s)
             ):
@@ -438,9 +438,7 @@ def of_this_round(file: Any, s: ast.stmt) -> bool:
     if place is None or not place.loops:
         return False
     loop = place.loops[-1]
-    made = {
-        key(t) for x in ast.walk(loop) if isinstance(x, (ast.Assign, ast.For)) for t in targets(x)
-    }
+    made = {key(t) for x in walk(loop) if isinstance(x, (ast.Assign, ast.For)) for t in targets(x)}
     called = {
         key(n.func)
         for n in walk_here(s)
@@ -464,7 +462,7 @@ def pads_to_longest(file: Any) -> bool:
 def under_a_switch(file: Any, s: ast.stmt) -> bool:
     """Does an option or a flag decide whether the statement runs?"""
     return any(
-        not any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(i.test))
+        not any(isinstance(n, ast.Name) and n.id == "__name__" for n in walk(i.test))
         for i in file.places[s].ifs
         if isinstance(i, ast.If)
     )
@@ -481,7 +479,7 @@ def published(s: ast.stmt) -> bool:
         _PRETRAINED.search(
             n.value if isinstance(n, ast.Constant) else n.id if isinstance(n, ast.Name) else n.attr
         )
-        for n in ast.walk(s)
+        for n in walk(s)
         if isinstance(n, (ast.Name, ast.Attribute))
         or isinstance(n, ast.Constant)
         and isinstance(n.value, str)
@@ -504,17 +502,17 @@ SHORT = 64  # rounds between two emptyings that keep little
 
 def small_window(file: Any, loop: Any, name: str) -> bool:
     """if step % 20 == 0: update(samples); samples = []"""
-    for n in ast.walk(loop):
+    for n in walk(loop):
         if not isinstance(n, ast.If):
             continue
         every = [
             x.right.value if isinstance(x.right, ast.Constant) else _number(file, x.right)
-            for x in ast.walk(n.test)
+            for x in walk(n.test)
             if isinstance(x, ast.BinOp) and isinstance(x.op, ast.Mod)
         ]
         if not any(isinstance(e, int) and e <= SHORT for e in every):
             continue
-        for x in ast.walk(n):
+        for x in walk(n):
             if isinstance(x, ast.Assign) and any(key(t) == name for t in targets(x)):
                 return True
             if isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute):
@@ -525,7 +523,7 @@ def small_window(file: Any, loop: Any, name: str) -> bool:
 
 def stops_when_full(loop: Any) -> bool:
     """if sum(len(z) for z in kept) >= limit: break, if index == 0: ... else: break"""
-    inside = ast.walk(loop) if isinstance(loop, (ast.For, ast.While)) else ()
+    inside = walk(loop) if isinstance(loop, (ast.For, ast.While)) else ()
     for n in inside:
         for body, reached in (("body", (ast.Gt, ast.GtE, ast.Eq)), ("orelse", _BELOW)):
             last = getattr(n, body)[-1:] if isinstance(n, ast.If) else []
@@ -542,7 +540,7 @@ def _compares(test: ast.expr, operators: Any) -> bool:
         isinstance(c, ast.Compare)
         and isinstance(c.ops[0], operators)
         and not any(isinstance(x, ast.Constant) and x.value is None for x in c.comparators)
-        for c in ast.walk(test)
+        for c in walk(test)
     )
 
 
@@ -557,11 +555,11 @@ def put_back(file: Any, s: Any) -> bool:
     if place.handler:
         return False
     read = False
-    for n in ast.walk(place.function):
+    for n in walk(place.function):
         if isinstance(n, ast.Compare) and any(
             isinstance(o, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for o in n.ops
         ):
-            words = {key(x) for x in ast.walk(n) if isinstance(x, (ast.Name, ast.Attribute))}
+            words = {key(x) for x in walk(n) if isinstance(x, (ast.Name, ast.Attribute))}
             if key(target.value) in words:
                 return False
         if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load):
@@ -596,7 +594,7 @@ def _under_a_bound(file: Any, s: Any) -> bool:
         and any(_BOUND.search((key(x) or "").split(".")[-1]) for x in c.comparators)
         for i in (file.places[s].ifs if s in file.places else ())
         if isinstance(i, ast.If)
-        for c in ast.walk(i.test)
+        for c in walk(i.test)
     )
 
 
@@ -615,9 +613,7 @@ def _few_samples(file: Any, s: Any) -> bool:
     return any(
         isinstance(f, FUNCTIONS)
         and f.name == "__len__"
-        and any(
-            isinstance(n, ast.Attribute) and n.attr in short for r in f.body for n in ast.walk(r)
-        )
+        and any(isinstance(n, ast.Attribute) and n.attr in short for r in f.body for n in walk(r))
         for f in body
     )
 
@@ -651,10 +647,10 @@ def moved_entry(s: Any) -> bool:
     target = s.targets[0] if isinstance(s, ast.Assign) else None
     if not isinstance(target, ast.Subscript):
         return False
-    own = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-    used = {n.id for n in ast.walk(s.value) if isinstance(n, ast.Name)}
+    own = {n.id for n in walk(target) if isinstance(n, ast.Name)}
+    used = {n.id for n in walk(s.value) if isinstance(n, ast.Name)}
     return used <= own and any(
-        isinstance(n, ast.Subscript) and _same_entry(n, target) for n in ast.walk(s.value)
+        isinstance(n, ast.Subscript) and _same_entry(n, target) for n in walk(s.value)
     )
 
 
@@ -670,7 +666,7 @@ def exclusive(file: Any, one: Any, other: Any) -> bool:
     for i in file.places[one].ifs:
         if not isinstance(i, ast.If):
             continue
-        sides = [{x for b in body for x in ast.walk(b)} for body in (i.body, i.orelse)]
+        sides = [{x for b in body for x in walk(b)} for body in (i.body, i.orelse)]
         if any(one in a and other in b for a, b in (sides, sides[::-1])):
             return True
     return False
@@ -709,7 +705,7 @@ def ends_there(file: Any, s: Any) -> bool:
     """if test_only: data = torch.load(path); evaluate(); exit()"""
     for i in file.places[s].ifs:
         for body in (i.body, i.orelse) if isinstance(i, ast.If) else ():
-            if not any(x is s for b in body for x in ast.walk(b)):
+            if not any(x is s for b in body for x in walk(b)):
                 continue
             last = body[-1]
             if isinstance(last, (ast.Return, ast.Raise)):
@@ -736,7 +732,7 @@ def higher_order(loop: Any) -> bool:
         isinstance(n, ast.Call)
         and (asked := keyword(n, "create_graph")) is not None
         and constant(asked) is not False
-        for n in ast.walk(loop)
+        for n in walk(loop)
     )
 
 

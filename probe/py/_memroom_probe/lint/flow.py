@@ -8,11 +8,23 @@ always right. `calls.py` carries the answer across calls.
 """
 
 import ast
-import copy
 import re
 from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set
 
-from .names import FUNCTIONS, LOOPS, calls, constant, key, method, own, pairs, targets, walk_here
+from .names import (
+    FUNCTIONS,
+    LOOPS,
+    calls,
+    constant,
+    copied,
+    key,
+    method,
+    own,
+    pairs,
+    targets,
+    walk,
+    walk_here,
+)
 from .networks import has_no_weights
 
 GRAPH = "graph"  # made in grad mode from parameters
@@ -213,16 +225,18 @@ def in_order(body) -> Iterator[ast.stmt]:
     """Every statement of a block and of the blocks in it, not of functions and classes defined
     there.
     """
-    for s in body:
+    todo = list(reversed(body))
+    while todo:  # not recursive: a chain of elifs is as deep as it is long
+        s = todo.pop()
         yield s
         if isinstance(s, FUNCTIONS + (ast.ClassDef,)):
             continue
+        below: List[ast.stmt] = []
         for field in ("body", "orelse", "finalbody"):
-            yield from in_order(getattr(s, field, []))
-        for h in getattr(s, "handlers", []):
-            yield from in_order(h.body)
-        for c in getattr(s, "cases", []):
-            yield from in_order(c.body)
+            below += getattr(s, field, [])
+        for h in getattr(s, "handlers", []) + getattr(s, "cases", []):
+            below += h.body
+        todo += reversed(below)
 
 
 def variables(expression) -> Set[str]:
@@ -481,9 +495,9 @@ class Walk:
 
     def captured(self, function, env: Env) -> FrozenSet[str]:
         """A closure holds the variables it uses from outside."""
-        inside = {
-            n.id for n in ast.walk(function) if isinstance(n, ast.Name) and n.id in env
-        } - set(parameters(function))
+        inside = {n.id for n in walk(function) if isinstance(n, ast.Name) and n.id in env} - set(
+            parameters(function)
+        )
         held: FrozenSet[str] = NOTHING
         for name in inside:
             held |= env[name]
@@ -587,8 +601,8 @@ class Walk:
         } & {n.id for n in walk_here(s.value) if isinstance(n, ast.Name)}
         if not names:
             return s.value
-        value = _Renamed(names, target).visit(copy.deepcopy(s.value))
-        for n in ast.walk(value):
+        value = _Renamed(names, target).visit(copied(s.value))
+        for n in walk(value):
             n.__dict__.pop("_here", None)  # what walk_here remembers is of the first form
         return value
 
@@ -1154,11 +1168,11 @@ class _Renamed(ast.NodeTransformer):
     """Puts an expression in the place of some names."""
 
     def __init__(self, names: Set[str], by):
-        self.names, self.by = names, copy.deepcopy(by)
+        self.names, self.by = names, copied(by)
         self.by.ctx = ast.Load()
 
     def visit_Name(self, node):
-        return copy.deepcopy(self.by) if node.id in self.names else node
+        return copied(self.by) if node.id in self.names else node
 
 
 def _same_node(a, b) -> bool:
@@ -1243,7 +1257,7 @@ def bounded_containers(file) -> Set[str]:
             and n.value is not None
             and any(
                 isinstance(c, ast.Call) and method(c) == "deque" and _short_window(c)
-                for c in ast.walk(n.value)
+                for c in walk(n.value)
             )
             for t in targets(n)
             if key(t)

@@ -9,7 +9,7 @@ from typing import Any, Iterator, Optional
 from . import rules
 from .evidence import few_rounds
 from .flow import scopes
-from .names import constant, key, keyword, method, own, targets
+from .names import constant, key, keyword, method, own, targets, walk
 
 # Metrics of torchmetrics whose state is a list of all they were shown.
 _LISTING = re.compile(
@@ -142,7 +142,7 @@ def _of_folds(loop: Any) -> bool:
     return any(
         _FOLDS.search((key(n) or "").split(".")[-1])
         for part in head
-        for n in ast.walk(part)
+        for n in walk(part)
         if isinstance(n, (ast.Name, ast.Attribute))
     )
 
@@ -156,7 +156,7 @@ def _long_loop(file: Any, s: ast.stmt) -> Any:
         return None
     trains = any(
         isinstance(n, ast.Call) and method(n) in ("backward", "step", "fit", "train")
-        for n in ast.walk(loops[-1])
+        for n in walk(loops[-1])
     )
     return loops[-1] if trains else None
 
@@ -251,7 +251,7 @@ def graph_of_session(file: Any) -> Iterator[dict]:
                 continue
             built = [
                 file.callee(c)
-                for c in ast.walk(n.args[0])
+                for c in walk(n.args[0])
                 if isinstance(c, ast.Call)
                 and (file.callee(c) or "").startswith("tensorflow.")
                 and not _SMALL_OPS.search(file.callee(c) or "")

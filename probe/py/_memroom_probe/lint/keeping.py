@@ -27,7 +27,7 @@ from .flow import (
     scopes,
     variables,
 )
-from .names import FUNCTIONS, calls, key, method, own, pairs, targets, walk_here
+from .names import FUNCTIONS, calls, key, method, own, own_calls, pairs, targets, walk, walk_here
 
 # Functions that a training loop somewhere else calls once a batch.
 _STEP = re.compile(r"^_?(training_step|train_step|train_batch|train_on_batch|optimize_parameters)$")
@@ -241,7 +241,7 @@ def _begun_again(file, c: ast.ClassDef) -> bool:
     """self.__init__(), or an object of this class made in a loop: it begins with empty lists"""
     return any(
         isinstance(n, ast.Call) and (method(n) == "__init__" and key(n.func) == "self.__init__")
-        for n in ast.walk(c)
+        for n in walk(c)
     ) or any(
         isinstance(n, ast.Call) and key(n.func) == c.name
         for s in file.statements
@@ -277,7 +277,7 @@ def _emptied(tree, container: str) -> bool:
         and key(n.func.value) == container
         or isinstance(n, ast.Delete)
         and any(key(getattr(t, "value", t)) == container for t in n.targets)
-        for n in ast.walk(tree)
+        for n in walk(tree)
     )
 
 
@@ -348,7 +348,7 @@ def _class_clears(file, holder: str) -> bool:
         cleared_in(method_, "self." + n.attr)
         for method_ in found.body
         if isinstance(method_, FUNCTIONS) and method_.name != "__init__"
-        for n in ast.walk(method_)
+        for n in walk(method_)
         if isinstance(n, ast.Attribute) and key(n.value) == "self"
     )
 
@@ -470,7 +470,7 @@ def _loads(name: ast.Name) -> bool:
 
 
 def _is_parameter(scope: Scope, name: str) -> bool:
-    return any(a.arg == name for a in ast.walk(scope.function.args) if isinstance(a, ast.arg))
+    return any(a.arg == name for a in walk(scope.function.args) if isinstance(a, ast.arg))
 
 
 def _feeds_any_loss(file, container: str) -> bool:
@@ -492,7 +492,7 @@ def cleared_in(tree, container: str) -> bool:
         k = key(node)
         return bool(k) and k.split(".")[-1] == last and ("." in k) == ("." in container)
 
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
@@ -530,7 +530,7 @@ def _by_name(call: ast.Call, last: str) -> bool:
     parts = [
         n.value
         for a in asked.args[1:2]
-        for n in ast.walk(a)
+        for n in walk(a)
         if isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value
     ]
     return bool(parts) and all(p in last for p in parts)
@@ -547,7 +547,7 @@ def kept_by_hook(file) -> Iterator[dict]:
     """A hook that puts what it is shown into a list"""
     for scope in scopes(file):
         for s in scope.statements:
-            for call in calls(s):
+            for call in own_calls(s):
                 name = method(call)
                 if name.startswith("register_") and name.endswith("hook") and call.args:
                     hook = _hook(file, scope, call.args[0])
@@ -560,7 +560,7 @@ def _removed(scope: Scope) -> bool:
     return any(
         method(c) == "remove" and not c.args and isinstance(c.func, ast.Attribute)
         for s in scope.statements
-        for c in calls(s)
+        for c in own_calls(s)
     )
 
 
@@ -582,7 +582,7 @@ def _hook(file, scope: Scope, node):
             for r in [n for n in in_order(factory.body) if isinstance(n, ast.Return)]:
                 if isinstance(r.value, ast.Lambda):
                     return r.value
-                for inner in ast.walk(factory):
+                for inner in walk(factory):
                     if isinstance(inner, FUNCTIONS) and inner.name == key(r.value):
                         return inner
     return None
@@ -594,7 +594,7 @@ def _hook_keeps(file, hook, registration: ast.Call, kind: str) -> Iterator[dict]
     if isinstance(hook, ast.Lambda):
         kept = [
             (registration, c.args[-1], key(c.func.value))
-            for c in ast.walk(hook.body)
+            for c in walk(hook.body)
             if isinstance(c, ast.Call)
             and isinstance(c.func, ast.Attribute)
             and c.func.attr in ("append", "extend")
@@ -637,7 +637,7 @@ def taken_off(file, s) -> bool:
         and method(n) == "remove"
         and not n.args
         and isinstance(n.func, ast.Attribute)
-        for n in ast.walk(klass)
+        for n in walk(klass)
     )
 
 
@@ -721,9 +721,7 @@ def kept_by_cache(file) -> Iterator[dict]:
         cache = next(filter(None, (_cache(file, d) for d in function.decorator_list)), None)
         if cache is not None:
             if any(
-                a.arg not in ("self", "cls")
-                for a in ast.walk(function.args)
-                if isinstance(a, ast.arg)
+                a.arg not in ("self", "cls") for a in walk(function.args) if isinstance(a, ast.arg)
             ):
                 yield from _cached(scope, *cache)
             continue  # without arguments there is one result

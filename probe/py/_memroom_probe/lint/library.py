@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Set
 from .evaluation import uses_card
 from .flow import _GIVES, _LOSS, CLEAN_METHODS, is_model_name, module_names
 from .machine import SEQUENCES, Args, Frame, Machine, held_with_via
-from .names import FUNCTIONS, key
+from .names import FUNCTIONS, key, walk
 from .networks import has_no_weights
 from .values import (
     NONE,
@@ -1411,7 +1411,7 @@ def _names_in(function: Any) -> Set[str]:
         return set()
     found: Set[str] = getattr(code, "_names", set())
     if not found:
-        found = {n.id for n in ast.walk(code) if isinstance(n, ast.Name)}
+        found = {n.id for n in walk(code) if isinstance(n, ast.Name)}
         code._names = found  # type: ignore[attr-defined]
     return found
 

@@ -45,7 +45,7 @@ from .evidence import (
 from .flow import is_model_name, module_classes
 from .keeping import cut_or_begun, taken_off
 from .machine import Args, Frame, Machine
-from .names import FUNCTIONS, key, method, pairs, targets, walk_here
+from .names import FUNCTIONS, key, method, pairs, targets, walk, walk_here
 from .values import (
     NONE,
     VARYING,
@@ -249,7 +249,7 @@ def _special(name: str) -> bool:
 def _gradients_wanted(loop: Any) -> bool:
     """model.zero_grad(); model(x); cam.heatmap(): a helper takes the gradients"""
     return clears_gradients(loop) and not any(
-        isinstance(n, ast.Attribute) and n.attr == "backward" for n in ast.walk(loop)
+        isinstance(n, ast.Attribute) and n.attr == "backward" for n in walk(loop)
     )
 
 
@@ -730,12 +730,12 @@ class Judge:
             or names_data(place.loops[-1])
         ):
             return False
-        inside = list(ast.walk(place.function))
+        inside = list(walk(place.function))
         begun = any(isinstance(n, ast.Assign) and name in map(key, targets(n)) for n in inside)
         returned = any(
             isinstance(n, ast.Return)
             and n.value is not None
-            and any(key(x) == name for x in ast.walk(n.value) if isinstance(x, ast.Name))
+            and any(key(x) == name for x in walk(n.value) if isinstance(x, ast.Name))
             for n in inside
         )
         learns = any(isinstance(n, ast.Call) and method(n) in ("backward", "step") for n in inside)
@@ -750,7 +750,7 @@ class Judge:
             return False
         loop = place.loops[-1]
         counted = isinstance(loop, ast.For) and method_of_iter(loop) in ("range", "trange")
-        inside = list(ast.walk(place.function))
+        inside = list(walk(place.function))
         returns = any(isinstance(n, ast.Return) and n.value is not None for n in inside)
         learns = any(isinstance(n, ast.Call) and method(n) in ("backward", "step") for n in inside)
         return counted and returns and not learns
@@ -764,7 +764,7 @@ class Judge:
             key(t) == "self." + name
             for f in place.klass.body
             if isinstance(f, FUNCTIONS) and f.name != "__init__" and f is not place.function
-            for n in ast.walk(f)
+            for n in walk(f)
             if isinstance(n, ast.Assign)
             for t in n.targets
         )
@@ -869,7 +869,7 @@ class Judge:
             if len(way) > 1 and _also_quiet(self.file, way[-2]):
                 continue
             function = place.function
-            if function is not None and any(begins_with_grad(n) for n in ast.walk(function)):
+            if function is not None and any(begins_with_grad(n) for n in walk(function)):
                 continue
             if len(way) > 1 and s in trained and not self.file.places[s].loops:
                 s = way[-2]  # a helper of both phases: no_grad belongs around its call
@@ -1029,9 +1029,7 @@ def _all_small(s: Any) -> bool:
 def _is_target(loop: Loop, name: str) -> bool:
     """What the loop itself sets in every round does not come from the round before."""
     goal = getattr(loop.node, "target", None)
-    return goal is not None and any(
-        isinstance(n, ast.Name) and n.id == name for n in ast.walk(goal)
-    )
+    return goal is not None and any(isinstance(n, ast.Name) and n.id == name for n in walk(goal))
 
 
 def _gathered(file: Any, s: Any) -> bool:
@@ -1041,7 +1039,7 @@ def _gathered(file: Any, s: Any) -> bool:
     return any(
         isinstance(n, ast.Call) and method(n) == "append" and any(key(a) in made for a in n.args)
         for loop in loops[-1:]
-        for n in ast.walk(loop)
+        for n in walk(loop)
     )
 
 
@@ -1083,7 +1081,7 @@ def _made_anew(loop: Any, name: str) -> bool:
     """if a: loss = f() elif b: loss = g(): one of the branches is taken in every round, though no
     else says so.
     """
-    inside = [n for n in ast.walk(loop) if isinstance(n, (ast.For, ast.While))] if loop else []
+    inside = [n for n in walk(loop) if isinstance(n, (ast.For, ast.While))] if loop else []
     for s in [x for n in inside for x in n.body]:
         branches = []
         while isinstance(s, ast.If):
@@ -1100,7 +1098,7 @@ def _sets(body: Any, name: str) -> bool:
         and any(key(t) == name for t in targets(n))
         and not _reads(n, name)
         for s in body
-        for n in ast.walk(s)
+        for n in walk(s)
     )
 
 
@@ -1123,7 +1121,7 @@ def _captured(f: Obj, first: Round, second: Round) -> Iterator[Value]:
                 yield value
         closure = f.closure
         if closure is not None and (first in closure.born or second in closure.born):
-            used = {n.id for n in ast.walk(f.function) if isinstance(n, ast.Name)}
+            used = {n.id for n in walk(f.function) if isinstance(n, ast.Name)}
             for name in used & set(closure.vars):
                 yield closure.vars[name]
     elif f.kind == "partial":
@@ -1215,12 +1213,10 @@ def _large(file: Any, s: Any, *labels: Any) -> bool:
 
 def _ids_of_words(loop: Any) -> bool:
     """out = model.generate(ids): one number for each word"""
-    return any(
-        isinstance(n, ast.Call) and method(n) == "generate" for n in ast.walk(loop)
-    ) and not any(
+    return any(isinstance(n, ast.Call) and method(n) == "generate" for n in walk(loop)) and not any(
         isinstance(n, ast.keyword)
         and re.match(r"output_(scores|hidden|attent|logits)", n.arg or "")
-        for n in ast.walk(loop)
+        for n in walk(loop)
     )
 
 
@@ -1344,7 +1340,7 @@ def _words(tree: Any) -> Set[str]:
     if not hasattr(tree, "_words"):
         tree._words = {
             getattr(n, "id", None) or getattr(n, "attr", None) or getattr(n, "arg", None) or ""
-            for n in ast.walk(tree)
+            for n in walk(tree)
             if isinstance(n, (ast.Name, ast.Attribute, ast.arg))
         }
     return tree._words
@@ -1359,7 +1355,7 @@ def _begun_on_host(file: Any, s: Any, name: str) -> bool:
     within = place.function if place is not None and place.function is not None else file.tree
     begun = [
         a.value
-        for a in ast.walk(within)
+        for a in walk(within)
         if isinstance(a, ast.Assign) and a is not s and any(key(t) == name for t in targets(a))
     ]
     return bool(begun) and all(
@@ -1387,7 +1383,7 @@ def _steps(function: Any) -> bool:
     """Does an optimizer step here? A backward without one is for a look at the gradients."""
     return function is None or any(
         isinstance(n, ast.Call) and method(n) in ("step", "apply_gradients", "minimize")
-        for n in ast.walk(function)
+        for n in walk(function)
     )
 
 
@@ -1405,9 +1401,9 @@ _WORK = re.compile(
 def _tries_work(file: Any, s: Any) -> bool:
     """Is what failed a piece of training? try: module.to(device) leaves nothing behind."""
     for t in file.nodes:
-        if not isinstance(t, ast.Try) or not any(s in ast.walk(h) for h in t.handlers):
+        if not isinstance(t, ast.Try) or not any(s in walk(h) for h in t.handlers):
             continue
-        called = [n for x in t.body for n in ast.walk(x) if isinstance(n, ast.Call)]
+        called = [n for x in t.body for n in walk(x) if isinstance(n, ast.Call)]
         return any(
             _WORK.search(method(n) or "") or is_model_name(key(n.func) or "") for n in called
         )
@@ -1422,15 +1418,15 @@ def _written_over(file: Any, loop: Any, s: Any) -> bool:
     if not isinstance(target, ast.Subscript) or s not in file.places:
         return False
     loops = file.places[s].loops
-    used = {n.id for n in ast.walk(target.slice) if isinstance(n, ast.Name)}
+    used = {n.id for n in walk(target.slice) if isinstance(n, ast.Name)}
     if loop not in loops or not used:
         return False
     if loops[-1] is loop:
         return not used & {
-            n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            n.id for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
     keys = [
-        {n.id for t in targets(x) for n in ast.walk(t) if isinstance(n, ast.Name)}
+        {n.id for t in targets(x) for n in walk(t) if isinstance(n, ast.Name)}
         for x in loops[loops.index(loop) :]
     ]
     return used <= keys[0] or used <= set().union(*keys[1:])
@@ -1443,16 +1439,14 @@ def _same_keys(file: Any, loop: Any, s: Any) -> bool:
         return False
     inner = file.places[s].loops
     inner = inner[inner.index(loop) + 1 :] if loop in inner else ()
-    used = {n.id for n in ast.walk(target.slice) if isinstance(n, ast.Name)}
-    made = {
-        n.id for x in ast.walk(loop) for t in targets(x) for n in ast.walk(t) if hasattr(n, "id")
-    }
+    used = {n.id for n in walk(target.slice) if isinstance(n, ast.Name)}
+    made = {n.id for x in walk(loop) for t in targets(x) for n in walk(t) if hasattr(n, "id")}
     fixed = {
         n.id
         for x in inner
         if isinstance(x, ast.For)
-        and not any(isinstance(n, ast.Name) and n.id in made for n in ast.walk(x.iter))
-        for n in ast.walk(x.target)
+        and not any(isinstance(n, ast.Name) and n.id in made for n in walk(x.iter))
+        for n in walk(x.target)
         if isinstance(n, ast.Name)
     }
     return bool(used) and used <= fixed
@@ -1477,7 +1471,7 @@ def _needs_all(file: Any, loop: Any) -> bool:
     """
     gathered = {
         key(n.func.value)
-        for n in ast.walk(loop)
+        for n in walk(loop)
         if isinstance(n, ast.Call)
         and isinstance(n.func, ast.Attribute)
         and n.func.attr == "append"
@@ -1492,7 +1486,7 @@ def _needs_all(file: Any, loop: Any) -> bool:
         and n.lineno > (loop.end_lineno or loop.lineno)
         and any(key(a) in gathered for a in n.args)
         and not _cut_soon(around, n)
-        for n in ast.walk(around)
+        for n in walk(around)
     )
 
 
@@ -1501,8 +1495,8 @@ def _cut_soon(around: Any, call: ast.Call) -> bool:
     return any(
         isinstance(n, ast.Attribute)
         and n.attr in ("detach", "numpy", "cpu", "item", "tolist")
-        and any(x is call for x in ast.walk(n.value))
-        for n in ast.walk(around)
+        and any(x is call for x in walk(n.value))
+        for n in walk(around)
     )
 
 
@@ -1515,7 +1509,7 @@ def _also_quiet(file: Any, s: Any) -> bool:
     return function is not None and any(
         file.places[x].no_grad
         and any(isinstance(n, ast.Call) and key(n.func) in called for n in walk_here(x))
-        for x in ast.walk(function)
+        for x in walk(function)
         if x in file.places and isinstance(x, (ast.Expr, ast.Assign, ast.Return)) and x is not s
     )
 
@@ -1539,7 +1533,7 @@ def _first_out(s: Any, name: str) -> bool:
         and isinstance(n.slice, ast.Slice)
         and n.slice.lower is not None
         and (key(n.value) or "").split(".")[-1] == name.split(".")[-1]
-        for n in ast.walk(s)
+        for n in walk(s)
     )
 
 
@@ -1550,14 +1544,14 @@ def _begun_in(loop: Any, name: str) -> bool:
         and isinstance(n.value, ast.List)
         and not n.value.elts
         and any(key(t) == name for t in n.targets)
-        for n in (ast.walk(loop) if loop is not None else ())
+        for n in (walk(loop) if loop is not None else ())
     )
 
 
 def _gives_log_probs(function: Any) -> bool:
     """def act(policy, state): ... return action, m.log_prob(action), for a loss that comes later"""
     return function is not None and any(
-        isinstance(n, ast.Call) and method(n) == "log_prob" for n in ast.walk(function)
+        isinstance(n, ast.Call) and method(n) == "log_prob" for n in walk(function)
     )
 
 
@@ -1567,7 +1561,7 @@ def _reads(s: Any, name: str) -> bool:
     value = getattr(s, "value", None)
     return value is None or any(
         (key(n) or "").split(".")[-1] == last
-        for n in ast.walk(value)
+        for n in walk(value)
         if isinstance(n, (ast.Name, ast.Attribute))
     )
 
@@ -1578,16 +1572,16 @@ def _is_numpy(file: Any, s: Any) -> bool:
     around = place.function if place is not None and place.function is not None else file.tree
     names = {n.id for n in walk_here(s) if isinstance(n, ast.Name)} & {
         t.id
-        for n in ast.walk(around)
+        for n in walk(around)
         if isinstance(n, (ast.Assign, ast.For))
         for target in targets(n)
-        for t in ast.walk(target)
+        for t in walk(target)
         if isinstance(t, ast.Name)
     }
     return any(
         (file.callee(n) or "").startswith("numpy.")
-        and names & {a.id for x in n.args for a in ast.walk(x) if isinstance(a, ast.Name)}
-        for n in ast.walk(around)
+        and names & {a.id for x in n.args for a in walk(x) if isinstance(a, ast.Name)}
+        for n in walk(around)
         if isinstance(n, ast.Call) and n is not getattr(s, "value", None)
     )
 

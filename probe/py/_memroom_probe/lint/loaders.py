@@ -6,7 +6,7 @@ from typing import Iterator, Optional
 
 from . import evidence, rules
 from .flow import in_order
-from .names import FUNCTIONS, constant, key, keyword, method, pairs, targets, walk_here
+from .names import FUNCTIONS, constant, key, keyword, method, pairs, targets, walk, walk_here
 
 _CACHE = re.compile(r"cache|memo|buffer|loaded|stored|_data$|store", re.I)
 LARGE_BATCH = 512  # samples
@@ -190,7 +190,7 @@ def _rows_at_hand(c, value) -> bool:
     rows = {key(n.value) for n in walk_here(value) if isinstance(n, ast.Subscript)}
     made = {
         name: method(n)
-        for s in ast.walk(c)
+        for s in walk(c)
         if isinstance(s, ast.Assign)
         for name in {key(t) for t in targets(s)}
         for n in walk_here(s.value)
@@ -227,7 +227,7 @@ def reads_sample(c, f, value) -> bool:
         for call in todo
         for g in [helpers.get(method(call) or "")]
         if g is not None and (key(call.func) or "").startswith("self.")
-        for n in ast.walk(g)
+        for n in walk(g)
         if isinstance(n, ast.Call)
     ]
     return any(_READS.search(method(n) or "") for n in todo + inside)
@@ -281,7 +281,7 @@ def _limited(c, name: str) -> bool:
             for x in [n.left, *n.comparators]
         )
         and any(isinstance(o, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for o in n.ops)
-        for n in ast.walk(c)
+        for n in walk(c)
     )
 
 
@@ -293,5 +293,5 @@ def _evicts(c, name: str) -> bool:
         and key(n.func.value) == name
         or isinstance(n, ast.Delete)
         and any(key(getattr(t, "value", t)) == name for t in n.targets)
-        for n in ast.walk(c)
+        for n in walk(c)
     )

@@ -15,7 +15,7 @@ from .flow import (
     variables,
 )
 from .keeping import cut_or_begun
-from .names import LOOPS, calls, constant, key, keyword, method, own, targets
+from .names import LOOPS, calls, constant, key, keyword, method, own, targets, walk
 
 
 def retain_graph(file):
@@ -71,7 +71,7 @@ def _carries_state(file) -> bool:
         for s in file.statements
         if isinstance(s, ast.Assign) and isinstance(s.value, ast.Call)
         for name in {k for k in map(key, targets(s)) if k and "." in k}
-        & {key(n) for a in s.value.args for n in ast.walk(a) if isinstance(n, ast.Attribute)}
+        & {key(n) for a in s.value.args for n in walk(a) if isinstance(n, ast.Attribute)}
     )
 
 
@@ -83,7 +83,7 @@ def _begun_before(scope, loop) -> bool:
         n.id
         for s in [*loop.body, getattr(loop, "iter", None)]
         if s is not None
-        for n in ast.walk(s)
+        for n in walk(s)
         if isinstance(n, ast.Name)
     }
     for s in scope.statements:
@@ -198,7 +198,7 @@ _READINGS = re.compile(
 
 def _measures_memory(file, loop) -> bool:
     """torch.cuda.reset_peak_memory_stats() in the same loop: the peak of each step is wanted"""
-    return any(isinstance(n, ast.Call) and _READINGS.match(method(n) or "") for n in ast.walk(loop))
+    return any(isinstance(n, ast.Call) and _READINGS.match(method(n) or "") for n in walk(loop))
 
 
 def _direct_backward(loop):
@@ -399,7 +399,7 @@ def _breaks(loop):
         count = constant(loop.iter.args[-1]) if loop.iter.args else None
         if isinstance(count, int) and count <= 100:
             return True
-    return any(isinstance(n, ast.Break) for n in ast.walk(loop))
+    return any(isinstance(n, ast.Break) for n in walk(loop))
 
 
 def anomaly_mode(file):

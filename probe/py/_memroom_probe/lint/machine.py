@@ -14,7 +14,7 @@ import re
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from .flow import COUNT
-from .names import FUNCTIONS, LOOPS, key
+from .names import FUNCTIONS, LOOPS, key, walk
 from .values import (
     FALSE,
     NONE,
@@ -531,7 +531,7 @@ class Machine:
         """The containers in `if len(cache) < limit`."""
         return [
             o
-            for c in ast.walk(test)
+            for c in walk(test)
             if isinstance(c, ast.Compare)
             for n in [c.left, *c.comparators]
             if isinstance(n, ast.Call) and key(n.func) == "len" and len(n.args) == 1
@@ -1733,7 +1733,7 @@ def _set_in(body: List[ast.stmt]) -> Set[str]:
         for s in body
         if isinstance(s, ast.Assign)
         for t in s.targets
-        for n in ast.walk(t)
+        for n in walk(t)
         if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     }
 
@@ -1794,13 +1794,13 @@ def _names_a_part(index: ast.AST, function: Any, file: Any) -> bool:
     """shadow[name] = ..., where name goes through the parameters: there are as many keys as
     parameters, and every round has the same.
     """
-    names = {n.id for n in ast.walk(index) if isinstance(n, ast.Name)}
+    names = {n.id for n in walk(index) if isinstance(n, ast.Name)}
     if not names or function is None or isinstance(function, ast.Lambda):
         return False
     bound = {}
-    for loop in ast.walk(function):
+    for loop in walk(function):
         if isinstance(loop, ast.For):
-            for t in ast.walk(loop.target):
+            for t in walk(loop.target):
                 if isinstance(t, ast.Name):
                     bound[t.id] = loop
     return all(n in bound and _goes_through_parts(bound[n], file) for n in names)
@@ -1811,7 +1811,7 @@ def _goes_through_parts(loop: ast.For, file: Any) -> bool:
 
     return few_rounds(loop, file) or any(
         _OF_A_MODEL.search((key(n) or getattr(n, "attr", "") or "").split(".")[-1])
-        for n in ast.walk(loop.iter)
+        for n in walk(loop.iter)
         if isinstance(n, (ast.Name, ast.Attribute))
     )
 
@@ -1824,7 +1824,7 @@ def _asked_before(target: ast.Subscript, function: Any) -> bool:
     if asked is None:  # kept on the node: a long function stores thousands of times
         asked = function._asked = {
             key(n.comparators[0])
-            for n in ast.walk(function)
+            for n in walk(function)
             if isinstance(n, ast.Compare) and isinstance(n.ops[0], (ast.In, ast.NotIn))
         }
     return key(target.value) in asked - {None}

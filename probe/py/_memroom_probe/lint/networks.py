@@ -7,7 +7,7 @@ called small.
 import ast
 from typing import Dict, Optional
 
-from .names import FUNCTIONS, LOOPS, key, keyword, method, targets, walk_here
+from .names import FUNCTIONS, LOOPS, key, keyword, method, targets, walk, walk_here
 
 SMALL = 10_000_000  # parameters: 120 MB with the moments of Adam
 
@@ -46,7 +46,7 @@ def _parameters(c: ast.ClassDef, classes: Dict[str, ast.ClassDef], depth: int) -
     made = next((f for f in c.body if isinstance(f, FUNCTIONS) and f.name == "__init__"), None)
     if made is None or depth == 0:
         return None
-    if any(isinstance(n, LOOPS + (ast.ListComp, ast.GeneratorExp)) for n in ast.walk(made)):
+    if any(isinstance(n, LOOPS + (ast.ListComp, ast.GeneratorExp)) for n in walk(made)):
         return None  # as many layers as somebody asks for
     known = _numbers(made)
     total = 0

@@ -5,7 +5,7 @@ import re
 from typing import Any, Dict, Iterator, Optional
 
 from . import rules
-from .names import constant, key, keyword, method, walk_here
+from .names import constant, key, keyword, method, walk, walk_here
 
 Finding = Dict[str, Any]
 WRITTEN_AT_ONCE = 1000  # rows that a process gathers before it writes them, unless it is told
@@ -135,5 +135,5 @@ def _large_result(node: ast.AST) -> bool:
         names = [constant(k) for k in node.keys]
     else:
         stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-        names = [constant(n) for n in ast.walk(node.slice)] if stored else []
+        names = [constant(n) for n in walk(node.slice)] if stored else []
     return any(isinstance(n, str) and _LARGE_COLUMN.match(n) for n in names)

@@ -7,7 +7,7 @@ from typing import Iterator, List
 from . import rules
 from .evidence import few_rounds
 from .flow import bounded_containers, in_order, resets, scopes
-from .names import FUNCTIONS, key, method, own, targets
+from .names import FUNCTIONS, key, method, own, targets, walk
 
 _COMPILES = ("jax.jit", "jax.pmap", "flax.nnx.jit", "equinox.filter_jit")
 
@@ -164,7 +164,7 @@ def _static(call) -> set:
         n.value
         for k in call.keywords
         if k.arg in ("static_argnames", "static_argnums")
-        for n in ast.walk(k.value)
+        for n in walk(k.value)
         if isinstance(n, ast.Constant)
     }
 
@@ -174,14 +174,14 @@ def _changes(value, loop) -> bool:
     counters = _counters(loop)
     for s in in_order(loop.body):
         if isinstance(s, ast.Assign) and not isinstance(s.value, (ast.Compare, ast.BoolOp)):
-            if any(isinstance(n, ast.Name) and n.id in counters for n in ast.walk(s.value)):
+            if any(isinstance(n, ast.Name) and n.id in counters for n in walk(s.value)):
                 if not any(
-                    isinstance(n, (ast.Compare, ast.Mod, ast.FloorDiv)) for n in ast.walk(s.value)
+                    isinstance(n, (ast.Compare, ast.Mod, ast.FloorDiv)) for n in walk(s.value)
                 ):
                     counters |= {t.id for t in targets(s) if isinstance(t, ast.Name)}
-    if any(isinstance(n, (ast.Compare, ast.Mod, ast.FloorDiv)) for n in ast.walk(value)):
+    if any(isinstance(n, (ast.Compare, ast.Mod, ast.FloorDiv)) for n in walk(value)):
         return False  # a few values only
-    return any(isinstance(n, ast.Name) and n.id in counters for n in ast.walk(value))
+    return any(isinstance(n, ast.Name) and n.id in counters for n in walk(value))
 
 
 def _called_with_steps(loop, name: str) -> bool:
@@ -217,5 +217,5 @@ def _depends(s: ast.stmt, loop) -> bool:
         key(t) for x in in_order(loop.body) if x is not s for t in targets(x)
     }
     names -= _counters(loop)
-    what = ast.walk(s.value) if isinstance(s, ast.Assign) else ast.walk(s)
+    what = walk(s.value) if isinstance(s, ast.Assign) else walk(s)
     return any(isinstance(n, ast.Name) and n.id in names for n in what)

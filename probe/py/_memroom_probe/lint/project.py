@@ -12,7 +12,7 @@ import sys
 from typing import Any, Dict, Iterator, List, Optional, Set
 
 from . import networks, source
-from .names import FUNCTIONS, File, key, method, own, targets
+from .names import FUNCTIONS, File, key, method, own, targets, walk
 
 LARGEST = 300_000  # bytes of a file that is looked into
 MOST = 4000  # files
@@ -114,7 +114,7 @@ def contradicted(project: Project, path: str, tree: ast.AST, finding: Dict[str, 
         if finding["rule"] == "model-copies-kept":
             named = {
                 n.id
-                for n in ast.walk(within)
+                for n in walk(within)
                 if isinstance(n, ast.Name) and n.lineno == finding["line"]
             }
         else:
@@ -131,7 +131,7 @@ def _restored(within: ast.AST) -> Set[str]:
     """net of net.load_state_dict(saved["net"])"""
     return {
         key(n.func.value) or ""
-        for n in ast.walk(within)
+        for n in walk(within)
         if isinstance(n, ast.Call)
         and isinstance(n.func, ast.Attribute)
         and n.func.attr == "load_state_dict"
@@ -142,7 +142,7 @@ def _of_small_networks(project: Project, path: str, tree: ast.AST, named: Set[st
     """Are all networks of these names small, by their layers?"""
     made = _classes_of_variables(tree)
     wanted = {made[n] for n in named if n in made and not _NO_NETWORK.search(made[n])}
-    here = {c.name for c in ast.walk(tree) if isinstance(c, ast.ClassDef)}
+    here = {c.name for c in walk(tree) if isinstance(c, ast.ClassDef)}
     if not wanted or wanted & here:
         # A script that holds its network itself is often an excerpt, and stands for a larger one.
         return False
@@ -150,7 +150,7 @@ def _of_small_networks(project: Project, path: str, tree: ast.AST, named: Set[st
     for text in project.others(path):
         if any("class " + name in text for name in wanted - set(classes)):
             try:
-                found = [c for c in ast.walk(source.parse(text)) if isinstance(c, ast.ClassDef)]
+                found = [c for c in walk(source.parse(text)) if isinstance(c, ast.ClassDef)]
             except (SyntaxError, ValueError, RecursionError):
                 continue
             classes.update((c.name, c) for c in found if c.name not in classes)
@@ -160,7 +160,7 @@ def _of_small_networks(project: Project, path: str, tree: ast.AST, named: Set[st
 def _classes_of_variables(tree: ast.AST) -> Dict[str, str]:
     """net -> Net of net = Net(width=64).to(device)"""
     made: Dict[str, str] = {}
-    for s in ast.walk(tree):
+    for s in walk(tree):
         value = s.value if isinstance(s, ast.Assign) else None
         while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
             if value.func.attr not in _MOVES:
@@ -173,7 +173,7 @@ def _classes_of_variables(tree: ast.AST) -> Dict[str, str]:
 
 def _attribute_at(tree: ast.AST, line: int) -> Optional[str]:
     """losses of self.losses.append(x), self.losses += [x], self.losses[k] = x"""
-    for n in ast.walk(tree):
+    for n in walk(tree):
         if getattr(n, "lineno", None) != line:
             continue
         holder: Any = None
@@ -202,7 +202,7 @@ def _emptied(project: Project, path: str, attribute: str) -> bool:
 def _function_at(tree: ast.AST, line: int) -> Optional[Any]:
     around = [
         n
-        for n in ast.walk(tree)
+        for n in walk(tree)
         if isinstance(n, FUNCTIONS) and n.lineno <= line <= (n.end_lineno or n.lineno)
     ]
     return max(around, key=lambda n: n.lineno) if around else None
@@ -229,7 +229,7 @@ def _quiet_itself(project: Project, path: str, tree: ast.AST, line: int) -> bool
     """model.decode(z), where a file that is given here has @torch.no_grad() above def decode"""
     called = {
         n.func.attr
-        for n in ast.walk(tree)
+        for n in walk(tree)
         if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.lineno == line
     } - {"forward", "to", "cuda", "cpu", "detach"}
     above = [

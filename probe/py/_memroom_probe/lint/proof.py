@@ -17,7 +17,7 @@ import ast
 from typing import Dict, List, Optional
 
 from .flow import Scope
-from .names import FUNCTIONS, targets, walk_here
+from .names import FUNCTIONS, children, targets, walk, walk_here
 
 # Functions that can read a local variable by its name.
 _READS_BY_NAME = frozenset("locals vars eval exec globals breakpoint set_trace dir".split())
@@ -66,7 +66,7 @@ def _is_differentiated(scope: Scope, loop: ast.AST, statement: ast.stmt, name: s
     )
     assigned = [
         n
-        for n in ast.walk(loop)
+        for n in walk(loop)
         if isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load)
     ]
     return differentiated and len(assigned) == 1
@@ -85,7 +85,7 @@ def _block_of(body: List[ast.stmt], statement: ast.stmt) -> Optional[List[ast.st
 
 def _read_as_number(function: ast.AST, name: str) -> bool:
     """Every use of the variable is a sum, or ends in a plain number."""
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names:
             return False
         if isinstance(node, ast.Call) and _called(node) in _READS_BY_NAME:
@@ -93,12 +93,12 @@ def _read_as_number(function: ast.AST, name: str) -> bool:
         if (
             isinstance(node, FUNCTIONS + (ast.Lambda, ast.ClassDef))
             and node is not function
-            and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
+            and any(isinstance(n, ast.Name) and n.id == name for n in walk(node))
         ):
             return False
-    if any(a.arg == name for a in ast.walk(function.args) if isinstance(a, ast.arg)):
+    if any(a.arg == name for a in walk(function.args) if isinstance(a, ast.arg)):
         return False
-    parents = {c: n for n in walk_here(function) for c in ast.iter_child_nodes(n)}
+    parents = {c: n for n in walk_here(function) for c in children(n)}
     uses = [n for n in walk_here(function) if isinstance(n, ast.Name) and n.id == name]
     return all(_harmless(use, parents) for use in uses)
 

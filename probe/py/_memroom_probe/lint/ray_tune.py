@@ -5,7 +5,7 @@ import ast
 from . import rules
 from .evidence import SMALL
 from .flow import in_order
-from .names import constant, key, keyword, method, targets, walk_here
+from .names import constant, key, keyword, method, targets, walk, walk_here
 from .tensorflow import LOADING
 
 
@@ -66,11 +66,11 @@ def resources(file):
 
 def _several_trials(file, call):
     """Without num_samples there is one trial, unless the space holds a grid."""
-    nodes = [*ast.walk(call)]
+    nodes = [*walk(call)]
     name = key(keyword(call, "tune_config")) if keyword(call, "tune_config") else None
     for s in file.statements:
         if name and isinstance(s, ast.Assign) and any(key(t) == name for t in targets(s)):
-            nodes += ast.walk(s.value)
+            nodes += walk(s.value)
     asked = [n.value for n in nodes if isinstance(n, ast.keyword) and n.arg == "num_samples"]
     if any(constant(a, 2) != 1 for a in asked):
         return True
@@ -243,13 +243,11 @@ def captures(file):
     for function, kind in _remote_functions(file):
         around = file.places[function].function if function in file.places else None
         large = {**of_module, **(_large_variables(file, around) if around is not None else {})}
-        bound = {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)} | {
-            n.id
-            for n in ast.walk(function)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        bound = {a.arg for a in walk(function) if isinstance(a, ast.arg)} | {
+            n.id for n in walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
         for node in sorted(
-            (n for n in ast.walk(function) if isinstance(n, ast.Name)),
+            (n for n in walk(function) if isinstance(n, ast.Name)),
             key=lambda n: (bool(SMALL.search(n.id)), n.lineno),  # data before labels
         ):
             if isinstance(node.ctx, ast.Load) and node.id in large and node.id not in bound:

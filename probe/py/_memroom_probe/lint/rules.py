@@ -25,7 +25,7 @@ from . import (
     tensorflow,
     trainers,
 )
-from .names import File
+from .names import File, walk
 
 Finding = Dict[str, Any]
 Edit = List[Any]  # line, column, end line, end column, text
@@ -171,7 +171,7 @@ def _one_a_pass(file: File, found: List[Finding]) -> List[Finding]:
 def _differentiates(node: ast.AST) -> bool:
     if not hasattr(node, "_differentiates"):
         node._differentiates = any(
-            isinstance(n, ast.Attribute) and "backward" in n.attr for n in ast.walk(node)
+            isinstance(n, ast.Attribute) and "backward" in n.attr for n in walk(node)
         )
     return node._differentiates
 

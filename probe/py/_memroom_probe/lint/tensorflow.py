@@ -17,6 +17,7 @@ from .names import (
     method,
     own,
     targets,
+    walk,
     walk_here,
 )
 
@@ -109,7 +110,7 @@ def _used_in(loop, s) -> bool:
     name = key(s.targets[0])
     direct = [x for x in loop.body if not isinstance(x, LOOPS)]
     return s in loop.body and any(
-        isinstance(n, ast.Call) and key(n.func) == name for x in direct for n in ast.walk(x)
+        isinstance(n, ast.Call) and key(n.func) == name for x in direct for n in walk(x)
     )
 
 
@@ -122,7 +123,7 @@ def _made_for(function, loop) -> bool:
         for t in targets(s)
         if isinstance(t, ast.Name) and is_model_name(t.id)
     }
-    return any(isinstance(n, ast.Name) and n.id in here for n in ast.walk(function))
+    return any(isinstance(n, ast.Name) and n.id in here for n in walk(function))
 
 
 def _number_argument(file, s, call, place):
@@ -191,7 +192,7 @@ def decayed_attributes(file):
         return
     for klass in file.classes.values():
         numbers, changed = set(), set()
-        for n in ast.walk(klass):
+        for n in walk(klass):
             for t in targets(n) if isinstance(n, (ast.Assign, ast.AugAssign)) else ():
                 name = key(t) or ""
                 if not name.startswith("self."):
@@ -200,7 +201,7 @@ def decayed_attributes(file):
                     changed.add(name)
                 elif isinstance(constant(n.value), (int, float)):
                     numbers.add(name)
-                elif any(key(x) == name for x in ast.walk(n.value)):
+                elif any(key(x) == name for x in walk(n.value)):
                     changed.add(name)
         for s in file.statements:
             if file.places[s].klass is not klass or isinstance(s, FUNCTIONS):
@@ -240,10 +241,8 @@ def _reckoned(loop, call):
         return None
     first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
     for argument in call.args:
-        names = {n.id for n in ast.walk(argument) if isinstance(n, ast.Name)}
-        other = any(
-            isinstance(n, (ast.Call, ast.Subscript, ast.Attribute)) for n in ast.walk(argument)
-        )
+        names = {n.id for n in walk(argument) if isinstance(n, ast.Name)}
+        other = any(isinstance(n, (ast.Call, ast.Subscript, ast.Attribute)) for n in walk(argument))
         if isinstance(argument, ast.BinOp) and not other and names == {key(first)}:
             return source(argument)
     return None
@@ -268,9 +267,9 @@ def _changing_number(file, loop, call):
     for s in in_order(loop.body):
         if isinstance(s, ast.Assign) and isinstance(s.value, ast.BinOp):
             # lr = 0.1 * 0.99 ** step: made of numbers and the loop's counter alone
-            used = {n.id for n in ast.walk(s.value) if isinstance(n, ast.Name)}
+            used = {n.id for n in walk(s.value) if isinstance(n, ast.Name)}
             plain = not any(
-                isinstance(n, (ast.Call, ast.Subscript, ast.Attribute)) for n in ast.walk(s.value)
+                isinstance(n, (ast.Call, ast.Subscript, ast.Attribute)) for n in walk(s.value)
             )
             if plain and used and used <= counters | start and used & counters:
                 for t in targets(s):
@@ -281,7 +280,7 @@ def _changing_number(file, loop, call):
         ):
             for t in targets(s):
                 if key(t) in names & start and not any(
-                    isinstance(n, ast.Call) for n in ast.walk(s.value)
+                    isinstance(n, ast.Call) for n in walk(s.value)
                 ):
                     return key(t)
     return None
@@ -330,7 +329,7 @@ def _reckons(file, node, changing) -> bool:
     that do nothing else.
     """
     return _is_number(file, node, changing, 2) and any(
-        isinstance(n, ast.Name) and n.id in changing for n in ast.walk(node)
+        isinstance(n, ast.Name) and n.id in changing for n in walk(node)
     )
 
 
@@ -408,7 +407,7 @@ def _plain_number(file, name) -> bool:
         or isinstance(n, ast.Call)
         and method(n) in ("len", "int", "float")
         for v in values
-        for n in (ast.walk(v) if not isinstance(v, ast.Call) else [v])
+        for n in (walk(v) if not isinstance(v, ast.Call) else [v])
     )
 
 
@@ -543,7 +542,7 @@ def growth(file):
 def _runs_itself(file, hint) -> bool:
     """Does the file run by itself? The card of a module is set up by whoever imports it."""
     inside = any(
-        hint in ast.walk(f) for f in file.tree.body if isinstance(f, FUNCTIONS + (ast.ClassDef,))
+        hint in walk(f) for f in file.tree.body if isinstance(f, FUNCTIONS + (ast.ClassDef,))
     )
     calls = any(
         isinstance(s, (ast.Expr, ast.For, ast.While, ast.With, ast.If))
@@ -584,13 +583,13 @@ def _applied_in_window(loop):
             for inner in in_order(s.body):
                 for call in calls(inner):
                     if method(call) == "apply_gradients":
-                        used.update(n.id for n in ast.walk(call) if isinstance(n, ast.Name))
+                        used.update(n.id for n in walk(call) if isinstance(n, ast.Name))
     return used
 
 
 def _zeros(file, value):
     return any(
-        isinstance(n, ast.Call) and method(n) in ("zeros_like", "zeros") for n in ast.walk(value)
+        isinstance(n, ast.Call) and method(n) in ("zeros_like", "zeros") for n in walk(value)
     ) and not isinstance(value, ast.BinOp)
 
 
@@ -664,7 +663,7 @@ def _kept_on_purpose(loop, name: str) -> bool:
         or isinstance(n, ast.Assign)
         and isinstance(n.targets[0], ast.Subscript)
         and key(n.value) == name
-        for n in ast.walk(loop)
+        for n in walk(loop)
     )
 
 
@@ -722,7 +721,7 @@ def _builders(file):
             isinstance(n, ast.Call)
             and (file.callee(n) or "").split(".")[-1] in ("Sequential", "Model")
             and "keras" in (file.callee(n) or "")
-            for n in ast.walk(f)
+            for n in walk(f)
         )
         if makes and any(
             isinstance(n, ast.Return) and n.value is not None for n in in_order(f.body)
@@ -737,7 +736,7 @@ def _fits(loop, name):
         and isinstance(n.func, ast.Attribute)
         and n.func.attr in ("fit", "fit_generator", "train_on_batch")
         and key(n.func.value) == name
-        for n in ast.walk(loop)
+        for n in walk(loop)
     )
 
 
@@ -745,7 +744,7 @@ def _clears(loop):
     return any(
         isinstance(n, ast.Call)
         and method(n) in ("clear_session", "reset_default_graph", "Process", "Pool")
-        for n in ast.walk(loop)
+        for n in walk(loop)
     )
 
 
@@ -758,7 +757,7 @@ def _predicts_itself(file, owner: str) -> bool:
     name = file.class_of(owner)
     f = file.method_of(name, "predict") if name is not None else None
     return f is not None and not any(
-        isinstance(n, ast.Call) and method(n) == "predict" for n in ast.walk(f)
+        isinstance(n, ast.Call) and method(n) == "predict" for n in walk(f)
     )
 
 
@@ -770,11 +769,11 @@ _NOT_KERAS = frozenset(
 
 def _uses_target(loop) -> bool:
     """Is each call another sample? Else it is a measurement."""
-    names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    names = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
     return any(
         isinstance(n, ast.Name) and n.id in names and isinstance(n.ctx, ast.Load)
         for s in loop.body
-        for n in ast.walk(s)
+        for n in walk(s)
     )
 
 
@@ -784,10 +783,10 @@ def _changes(loop, call) -> bool:
         n.id
         for s in [loop, *in_order(loop.body)]
         for t in targets(s)
-        for n in ast.walk(t)
+        for n in walk(t)
         if isinstance(n, ast.Name)
     }
-    given = [n for a in call.args for n in ast.walk(a)]
+    given = [n for a in call.args for n in walk(a)]
     return any(
         isinstance(n, ast.Name) and n.id in made or isinstance(n, (ast.Call, ast.Attribute))
         for n in given
@@ -798,23 +797,23 @@ def _follows(loop, call) -> bool:
     """Is what predict() gets made of what the loop goes through? A setting that changes from round
     to round is no sample.
     """
-    fed = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    fed = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
     for _ in range(3):
         for s in in_order(loop.body):
             if any(isinstance(n, ast.Name) and n.id in fed for n in walk_here(s)):
-                fed |= {n.id for t in targets(s) for n in ast.walk(t) if isinstance(n, ast.Name)}
-    given = {n.id for a in call.args for n in ast.walk(a) if isinstance(n, ast.Name)}
-    steps = any(isinstance(n, ast.Call) and method(n) == "step" for n in ast.walk(loop))
+                fed |= {n.id for t in targets(s) for n in walk(t) if isinstance(n, ast.Name)}
+    given = {n.id for a in call.args for n in walk(a) if isinstance(n, ast.Name)}
+    steps = any(isinstance(n, ast.Call) and method(n) == "step" for n in walk(loop))
     return bool(given & fed) or steps
 
 
 def _many_calls(file, loops) -> bool:
     """Hundreds of calls are written down, or an agent acts: a hundred rounds and more."""
-    if any(isinstance(n, ast.Call) and method(n) == "input" for n in ast.walk(loops[-1])):
+    if any(isinstance(n, ast.Call) and method(n) == "input" for n in walk(loops[-1])):
         return False  # somebody types
     steps = any(
         isinstance(n, ast.Call) and method(n) == "step" and isinstance(n.func, ast.Attribute)
-        for n in ast.walk(loops[-1])
+        for n in walk(loops[-1])
     )
     return evidence.rounds_around(file, None, loops) >= evidence.MANY or (steps and len(loops) > 1)
 
@@ -822,8 +821,7 @@ def _many_calls(file, loops) -> bool:
 def _shows(loop) -> bool:
     """img.show(), plt.show(), input(): as many rounds as somebody looks at"""
     return any(
-        isinstance(n, ast.Call) and method(n) in ("show", "waitKey", "input")
-        for n in ast.walk(loop)
+        isinstance(n, ast.Call) and method(n) in ("show", "waitKey", "input") for n in walk(loop)
     )
 
 
@@ -920,11 +918,11 @@ def _chosen(file, call: ast.Call) -> bool:
     return any(
         isinstance(i, ast.If)
         and i.orelse
-        and any(n is call for b in i.orelse for n in ast.walk(b))
+        and any(n is call for b in i.orelse for n in walk(b))
         and any(
             isinstance(n, ast.Call) and method(n) == "cache" and n.args
             for b in i.body
-            for n in ast.walk(b)
+            for n in walk(b)
         )
         for i in file.nodes
     )
@@ -994,7 +992,7 @@ def _takes_few(call) -> bool:
         and n.args
         and isinstance(constant(n.args[0]), int)
         and constant(n.args[0]) <= 1000
-        for n in ast.walk(call.func)
+        for n in walk(call.func)
     )
 
 
@@ -1032,7 +1030,7 @@ def _last_assignment(file, name):
         if s.lineno >= name.lineno or name.lineno <= (s.end_lineno or 0):
             continue
         if isinstance(s, ast.Assign) and any(
-            isinstance(n, ast.Name) and n.id == name.id for t in s.targets for n in ast.walk(t)
+            isinstance(n, ast.Name) and n.id == name.id for t in s.targets for n in walk(t)
         ):
             if found is None or s.lineno > found.lineno:
                 found = s
@@ -1057,10 +1055,10 @@ def tape_around_loop(file):
                     and method(n) == "gradient"
                     and isinstance(n.func, ast.Attribute)
                     and key(n.func.value) == name
-                    for n in ast.walk(loop)
+                    for n in walk(loop)
                 ) and any(
                     isinstance(n, ast.Call) and method(n) in ("apply_gradients", "minimize")
-                    for n in ast.walk(loop)
+                    for n in walk(loop)
                 ):
                     yield rules.finding(
                         "tape-around-loop",

@@ -6,7 +6,7 @@ from typing import Iterator, List, Optional
 
 from . import rules
 from .flow import in_order, is_model_name, module_classes, scopes
-from .names import FUNCTIONS, constant, key, keyword, method, targets, walk_here
+from .names import FUNCTIONS, constant, key, keyword, method, targets, walk, walk_here
 
 _LANGUAGE = re.compile(
     r"For(CausalLM|Seq2SeqLM|MaskedLM|ConditionalGeneration|SemanticSegmentation|SpeechSeq2Seq|CTC|"
@@ -101,7 +101,7 @@ def _generates(metrics: ast.expr) -> bool:
     """compute_metrics=f if args.predict_with_generate else None: token ids, no logits"""
     return isinstance(metrics, ast.IfExp) and any(
         (key(n) or "").endswith("predict_with_generate")
-        for n in ast.walk(metrics.test)
+        for n in walk(metrics.test)
         if isinstance(n, (ast.Name, ast.Attribute))
     )
 
@@ -148,7 +148,7 @@ def _plain_number(function, value) -> bool:
     """took = time.perf_counter() - began; rate = float(x); n = len(batch)"""
     made = [
         n.value
-        for n in ast.walk(function)
+        for n in walk(function)
         if isinstance(n, ast.Assign) and any(key(t) == key(value) for t in n.targets)
     ]
     return bool(made) and all(
@@ -156,9 +156,7 @@ def _plain_number(function, value) -> bool:
         or isinstance(m, ast.Call)
         and method(m) in ("float", "int", "len", "item", "time", "perf_counter")
         or isinstance(m, ast.BinOp)
-        and any(
-            isinstance(n, ast.Call) and method(n) in ("time", "perf_counter") for n in ast.walk(m)
-        )
+        and any(isinstance(n, ast.Call) and method(n) in ("time", "perf_counter") for n in walk(m))
         for m in made
     )
 
