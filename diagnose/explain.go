@@ -153,6 +153,7 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 		x.NotMemory = "a warning that the program survived"
 		x.Verdict = "Not a crash for lack of memory: " + c.What + endedBy(log, c) + "."
 		x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, short(c.Text))}
+		x.survived(c, &log.Hints)
 		return x
 	}
 	x.fill(c, &log.Hints)
@@ -163,6 +164,22 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 	}
 	x.Next = strings.Replace(x.Next, "memroom run -- YOUR COMMAND", run.Again(), 1)
 	return x
+}
+
+// survived adds what a refusal tells that TensorFlow got over: somebody else has part of the card.
+func (x *Explanation) survived(c *trace.Crash, h *trace.Hints) {
+	if c.Kind != "tf_backpedal" {
+		return
+	}
+	x.Evidence = append(x.Evidence, "TensorFlow asks for nearly all of a card at its start; a refusal means that "+
+		"another process, or another rank of the same job, has part of it, or that this one may not have so much")
+	names := [2]string{"", ""}
+	if makerOf(c, h) == remedy.NVIDIA && !strings.Contains(c.Text, "HIP_ERROR") {
+		names = [2]string{"CUDA_VISIBLE_DEVICES=N; ", " (nvidia-smi)"}
+	}
+	x.Warnings = append(x.Warnings, "if it ends for lack of memory all the same: let each process take what it "+
+		"needs (TF_FORCE_GPU_ALLOW_GROWTH=true), give every rank a card of its own ("+names[0]+
+		"with Horovod the card hvd.local_rank()), and look who else is there"+names[1])
 }
 
 // bareEnd reports whether a passage tells only that something was killed. What else the log tells
@@ -251,6 +268,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	}
 	if found.detail == "placed_array" && !has(c, trace.SignNotebook) {
 		x.job.On[remedy.NotebookState] = "nothing shows a notebook"
+	}
+	if found.detail == "growth_seen" && !has(c, trace.SignTrials) {
+		x.job.On[remedy.FreshProcess] = "nothing shows more than one model or trial"
 	}
 	if found.detail == "fork" && !has(c, trace.SignDatasets) {
 		x.job.On[remedy.MapProcesses] = "nothing shows that map of datasets runs"

@@ -30,9 +30,7 @@ func (x *Explanation) advise(saving Saving) {
 		if !ok || len(x.Remedies) == x.most(saving) || x.has(id) || r.Fits(x.job) != "" {
 			continue
 		}
-		a := Advice{ID: id, Title: r.TitleFor(x.job), Why: r.WhyFor(x.job),
-			Slowdown: r.Slowdown(setupOf(x.job)), Equivalence: r.Equivalence, How: r.HowTo(x.job),
-			Unvalidated: r.Unvalidated}
+		a := adviceOf(r, x.job)
 		if saving != nil {
 			if low, high, ok := saving(r); ok {
 				if high <= 0 {
@@ -43,6 +41,13 @@ func (x *Explanation) advise(saving Saving) {
 		}
 		x.Remedies = append(x.Remedies, a)
 	}
+}
+
+// adviceOf puts a remedy into the words of a job.
+func adviceOf(r *remedy.Remedy, job remedy.Job) Advice {
+	return Advice{ID: r.ID, Title: r.TitleFor(job), Why: r.WhyFor(job),
+		Slowdown: r.Slowdown(setupOf(job)), Equivalence: r.Equivalence, How: r.HowTo(job),
+		Unvalidated: r.Unvalidated}
 }
 
 // noteSavings says once what would make the bytes known that remedies save, where they are not.
@@ -91,6 +96,11 @@ func (x *Explanation) cures() []remedy.ID {
 	if x.job.Framework == remedy.JAX && x.Where == event.WhereGPU && x.Cause == CauseUnknown &&
 		x.Capacity == nil && x.job.Maker != remedy.Google && len(list) > 0 {
 		list = slices.Insert(slices.Clone(list), 1, remedy.TFGrowth) // it takes a part of a card only
+	}
+	if x.job.Framework == remedy.JAX && x.Where == event.WhereGPU && x.Cause == CauseBatch &&
+		x.job.Work != remedy.Training && !ofTPU.MatchString(x.Text) && x.Detail != "oversized" &&
+		len(list) > 0 { // where it cannot be given less
+		list = slices.Insert(slices.Clone(list), 1, remedy.ShorterSequence, remedy.UnifiedMemory)
 	}
 	if x.job.Notebook && x.Where == event.WhereGPU && x.Cause != CauseNeighbour &&
 		x.Cause != CauseSetting && x.Cause != CauseBug && len(list) > 0 {

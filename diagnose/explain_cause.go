@@ -47,7 +47,7 @@ func judge(c *trace.Crash, h *trace.Hints) judged {
 		byMistake, bySystem, byWall, byRay, byFullBefore, byNeighbour, byPickle, byStage, byFragments,
 		byElsewhere, byOverflow, byLauncher, byPool, byData, byGrowth, byImages, byEvalBar, byServer,
 		byResumed,
-		byTraceback, byNode, byPhase, byWords, bySteps, bySize, bySetting,
+		byTraceback, byNode, byPhase, byOtherBatch, byWords, bySteps, bySize, bySetting,
 	}
 	var doubts []string
 	for _, step := range steps {
@@ -228,6 +228,16 @@ func byNeighbour(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	rest := unlisted(c) - ownElsewhere(c)
 	if rest < unlistedFloor || float64(rest) < unlistedShare*float64(*c.Capacity) {
 		return judged{}, false
+	}
+	if n := len(c.Neighbours); n > 0 && others == 0 {
+		j := because(CauseNeighbour, left, 0.75,
+			"%s of the card's %s are not this program's: the message lists %d other process(es) on it and counts "+
+				"0 bytes for each, as drivers do inside of containers", rest, *c.Capacity, n)
+		if n >= manyContexts-1 && left == "" {
+			j.detail = "ranks_on_card"
+			j = j.also("so many at once are mostly ranks of the same job, which did not select their own card")
+		}
+		return j, true
 	}
 	if len(c.Neighbours) == 0 {
 		return because(CauseNeighbour, left, 0.75,

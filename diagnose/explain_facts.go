@@ -106,9 +106,10 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		slices.Contains([]string{"logits", "generation", "kv_cache"}, j.detail)
 	work := job.Work
 	facts := map[remedy.Fact]bool{
-		remedy.Batches:  inBatches(c, h),
-		remedy.Text:     text,
-		remedy.Pictures: job.Images || seen(c, h, trace.SignPictures) || ofPictures(c),
+		remedy.Batches: inBatches(c, h),
+		remedy.Text:    text,
+		remedy.Pictures: job.Images || seen(c, h, trace.SignPictures) ||
+			seen(c, h, trace.SignDiffusion) || ofPictures(c),
 		remedy.Ranks: max(c.Ranks, h.Ranks) > 1 || c.Rank > 0 ||
 			c.Alike > 1 || joinsRanks(c) || slices.Contains([]string{"ranks_load",
 			"ranks_on_card", "contexts", "not_sharded"}, j.detail),
@@ -140,6 +141,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Hooks:     has(c, trace.SignHooks),
 		remedy.Offloaded: seen(c, h, trace.SignOffload) || j.detail == "offload_host",
 		remedy.Split: seen(c, h, trace.SignZeRO3) || j.detail == "full_state_dict" ||
+			j.detail == "gathered" ||
 			j.detail == "joining" || h.Trainer == "deepspeed" || framesOf(c, "distributed/checkpoint"),
 		remedy.TorchSeen:  torch,
 		remedy.Metrics:    has(c, trace.SignMetrics),
@@ -180,6 +182,11 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.FlaxSeen:      seen(c, h, trace.SignFlax),
 		remedy.VisionSeen:    seen(c, h, trace.SignVision),
 		remedy.Toolkit:       seen(c, h, trace.SignToolkit),
+		remedy.OneArray: slices.Contains(arrayKinds, c.Kind) || c.Kind == "torch_cpu" ||
+			c.Kind == "r_vector",
+		remedy.OldPython: seen(c, h, trace.SignOldPython),
+		remedy.Gathering: j.detail == "gathered",
+		remedy.Diffusers: seen(c, h, trace.SignDiffusion) && !has(c, trace.SignText),
 		remedy.OthersHold: j.cause == CauseNeighbour || len(c.Neighbours) > 0 ||
 			unlisted(c) >= unlistedFloor || slices.Contains(h.Says, string(CauseNeighbour)) ||
 			slices.Contains(mayBeOthers, j.detail) && !filledBefore(c),

@@ -143,6 +143,9 @@ func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	case h.Phase == "load" && c.Steps == 0 && (onHost(c) || c.Where == event.WhereGPU):
 		return because(CauseModel, "load", 0.55,
 			"the last thing the log announced is the loading of weights"), true
+	case has(c, trace.SignLoadSaid) && c.Steps == 0 && c.Where == event.WhereGPU && !passIn(c.Frames):
+		return because(CauseModel, "load", 0.55,
+			"the text says that it happens while weights are loaded"), true
 	case h.Phase == "save" && onHost(c):
 		return because(CauseModel, "checkpoint_save", 0.5,
 			"the last thing the log announced is the saving of a checkpoint"), true

@@ -186,7 +186,9 @@ func inUse(on map[remedy.ID]string, c *trace.Crash, h *trace.Hints) {
 	case "transformers", "lightning", "axolotl", "vllm":
 		on[remedy.NoGrad] = h.Trainer + " evaluates without a graph"
 	}
-	if slices.ContainsFunc(c.Frames, func(f event.Frame) bool { return ownLoop.MatchString(f.File) }) {
+	if seen(c, h, trace.SignToolkit) || slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+		return ownLoop.MatchString(f.File)
+	}) {
 		on[remedy.NoGrad] = "its library evaluates without a graph"
 	}
 	if text := first(c.Signs[trace.SignZeRO3], h.Signs[trace.SignZeRO3]); text != "" &&
@@ -241,7 +243,7 @@ func drawing(c *trace.Crash, h *trace.Hints) bool {
 	train := slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
 		return strings.Contains(f.Name, "train") || f.Name == "backward"
 	})
-	return !train && seen(c, h, trace.SignImages)
+	return !train && (seen(c, h, trace.SignImages) || has(c, trace.SignDiffusion) && !learns(c, h))
 }
 
 // generating reports whether a traceback shows generation rather than training.

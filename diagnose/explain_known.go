@@ -355,6 +355,20 @@ func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	return judged{}, false
 }
 
+// byOtherBatch uses two batch sizes: one that is said to work, and the one that did not.
+func byOtherBatch(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	works, err := strconv.Atoi(c.Signs[trace.SignOtherBatch])
+	if err != nil || works < 1 || works >= h.Batch || !onCard(c) {
+		return judged{}, false
+	}
+	j := because(CauseBatch, "", 0.6, "a batch of %d works, as the text says, and %d does not", works,
+		h.Batch)
+	if seen(c, h, trace.SignRanksSaid) {
+		j = j.also("with one process a card (DDP) the batch size is that of each card, not of all together")
+	}
+	return j.saying("a batch of %d is too large, one of %d works", h.Batch, works), true
+}
+
 // bySetting uses a batch size that the log shows.
 func bySetting(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if !onCard(c) || h.Batch < 2 || c.Framework == "other" {

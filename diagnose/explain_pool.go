@@ -23,7 +23,8 @@ func byPool(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				"adapters were being merged: the full weights, and a copy of those that change, are in "+
 					"host memory"), true
 		}
-		if onHost(c) && has(c, trace.SignPool) && c.Kind == "errno_memory" && c.Steps == 0 {
+		if onHost(c) && has(c, trace.SignPool) && c.Steps == 0 && (c.Kind == "errno_memory" ||
+			arrowRefused.MatchString(c.Text)) {
 			detail, who := "pool_workers", "a pool of processes"
 			if has(c, trace.SignDatasets) {
 				detail, who = "map_writer", "map (datasets)"
@@ -52,6 +53,9 @@ func byPool(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	return because(CauseHostData, "pool_workers", 0.55,
 		"a worker process of the pool died: each of them holds its own copy of the data and results"), true
 }
+
+// arrowRefused is the refusal of memory by Arrow, which pools of workers share out.
+var arrowRefused = regexp.MustCompile(`(?i)ArrowMemoryError|\bre?alloc of size|malloc of size`)
 
 // byImages knows programs that generate images: nothing is trained, so the cures of training are
 // none.

@@ -126,7 +126,7 @@ var ownStages = []stage{
 
 // passThrough are parts of frameworks that every program runs through, whatever it computes.
 var passThrough = regexp.MustCompile(`jax/_src|jax/interpreters|tensorflow/python/(?:ops|eager|framework|client|` +
-	`training|distribute|util)|jax/core|fire/core|click/core|concurrent/futures|/asyncio/|/starlette/|/uvicorn/`)
+	`training|distribute|util)|keras/(?:src/)?(?:backend|engine/training|models)|jax/core|fire/core|click/core|concurrent/futures|/asyncio/|/starlette/|/uvicorn/`)
 
 // Names that people give to functions that set up an optimizer, that save and that restore.
 var (
@@ -140,6 +140,12 @@ var (
 
 // trainingStages are reached by any job; figures may say more than they do.
 var trainingStages = []stage{
+	{names: []string{"fetch_sub_module", "__all_gather_params", "__all_gather_params_",
+		"all_gather_coalesced", "_all_gather_dtype", "__allgather_params"},
+		code:  []string{"fetch_sub_module(", "all_gather_coalesced("},
+		cause: CauseUnknown, detail: "gathered",
+		says: "ZeRO 3 was gathering the parameters of a module: what filled the card before is not shown, the " +
+			"activations of a batch or parameters that stay gathered"},
 	{names: []string{"from_pretrained", "load_state_dict", "load_checkpoint",
 		"_load_pretrained_model", "load_model", "load_weights", "get_sharded",
 		"_load_state_dict_into_model", "load_pretrained", "_load_state_dict_into_meta_model",
@@ -158,7 +164,7 @@ var trainingStages = []stage{
 		"_fused_adam", "_fused_adamw", "_single_tensor_adamw", "_single_tensor_adam",
 		"_multi_tensor_sgd", "initialize_optimizer_states", "init_state"},
 		files: []string{"torch/optim", "/optim/", "zero/stage", "bitsandbytes/optim",
-			"optimizers/optimizer", "optimizer_v2", "/optimizer/"},
+			"/optimizers/", "optimizer_v2", "/optimizer/"},
 		cause: CauseModel, detail: "optimizer_step", sure: 0.7, says: "in the optimizer's step"},
 	{names: []string{"_configure_zero_optimizer", "_configure_optimizer",
 		"_create_fp16_partitions", "_setup_for_real_optimizer", "_configure_distributed_model",
@@ -196,7 +202,7 @@ var trainingStages = []stage{
 	{names: []string{"cuda", "npu", "xpu", "hpu", "mlu", "musa", "_apply", "convert", "half",
 		"dispatch_model"},
 		files: []string{"accelerate/big_modeling"}, code: []string{"model.cuda(", "model.to(",
-			"net.cuda(", "net.to("}, cause: CauseModel, detail: "load", sure: 0.6,
+			"net.cuda(", "net.to("}, sign: trace.SignMoves, cause: CauseModel, detail: "load", sure: 0.6,
 		says: "while the model was moved to the card"},
 	{names: []string{"forward", "_call_impl", "_wrapped_call_impl", "training_step", "__call__",
 		"linear", "conv2d", "matmul", "scaled_dot_product_attention", "train_step",
@@ -443,6 +449,12 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"during evaluation or prediction, where one image is computed as a whole (%s in %s)",
 			c.Frames[i].Name, c.Frames[i].File), true
 	}
+	if oneByOne(c, h) {
+		return because(CauseBatch, "eval_each", 0.6,
+			"during evaluation or prediction (%s in %s), whose line hands over one sample after the other: "+
+				"what is kept of each, or one that is larger than the others", c.Frames[at].Name,
+			c.Frames[at].File), true
+	}
 	j := because(CauseBatch, "eval_batch", 0.65,
 		"during evaluation or prediction (%s in %s), which has a batch size of its own",
 		c.Frames[at].Name, c.Frames[at].File)
@@ -455,6 +467,20 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	return j, true
 }
+
+// eachSample are lines that hand the elements of a list to a function, one by one; batches are
+// elements of a loader too, and are named so.
+var eachSample = regexp.MustCompile(`\((?:self, )?(\w+)(?:, [^()]*)?\)[^()\n]{0,20} for (\w+) in `)
+
+// oneByOne: a line of a frame takes samples one after the other.
+func oneByOne(c *trace.Crash, _ *trace.Hints) bool {
+	return slices.ContainsFunc(c.Code, func(line string) bool {
+		m := eachSample.FindStringSubmatch(line)
+		return m != nil && m[1] == m[2] && !severalIn.MatchString(m[1])
+	})
+}
+
+var severalIn = regexp.MustCompile(`(?i)batch|data|inputs|chunk|b$|xs$|x$`)
 
 // writesText reports whether what is generated is text: frames of a library that keeps keys and
 // values, or words of text and none of images.
@@ -566,7 +592,7 @@ func aTenth(c *trace.Crash) bool {
 
 // byTraceback uses the stages that any training goes through.
 func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
-	if len(c.Frames) == 0 || c.Where == event.WhereShm {
+	if len(c.Frames) == 0 && !has(c, trace.SignMoves) || c.Where == event.WhereShm {
 		return judged{}, false
 	}
 	if c.Kind == "torch_cpu" && c.Requested != nil && *c.Requested < 64*event.MiB {

@@ -89,6 +89,10 @@ const (
 	FlaxSeen      Fact = "Flax is used"
 	VisionSeen    Fact = "torchvision is used"
 	Toolkit       Fact = "a library's own loop trains, by its settings"
+	OldPython     Fact = "a Python runs that newer releases do not support"
+	OneArray      Fact = "one array was refused"
+	Gathering     Fact = "ZeRO 3 gathers parameters"
+	Diffusers     Fact = "the model makes images or clips, by its name"
 )
 
 // condition is what must hold before a remedy is printed in an explanation. What is not named here
@@ -118,7 +122,7 @@ var conditions = map[ID]condition{
 	MicroBatch: {work: append([]Work{Preparing}, forward...), any: []Fact{Batches, Networks},
 		never: []Fact{OnCard, Killed, Segments, TreesSeen}},
 	HalfWeights: {work: []Work{Loading}, all: []Fact{Networks},
-		any: []Fact{Pretrained, Elsewhere}, never: []Fact{OwnScript}},
+		any: []Fact{Pretrained, Elsewhere}, never: []Fact{OwnScript, OldPython}},
 	RightDevice:        {work: everyWork},
 	SaveParts:          {work: []Work{Saving, Evaluating, Preparing}},
 	LessAtOnce:         {work: everyWork, all: []Fact{OnCard}},
@@ -225,6 +229,8 @@ var conditions = map[ID]condition{
 	FewerPairs:     {work: forward},
 	FewerProcesses: {work: everyWork, all: []Fact{Processes}},
 	SmallerLayer:   {work: []Work{Training, Loading}, all: []Fact{Networks, Flat}},
+	LiveParameters: {work: forward, all: []Fact{Gathering, Split}},
+	UnifiedMemory:  {work: forward, all: []Fact{Networks}},
 }
 
 // Fits gives an empty string where an explanation may print the remedy: it can help the job, and
@@ -283,8 +289,8 @@ var frees = map[ID]part{
 	OptimizerPaged: heldPart, OptimizerOffload: heldPart, SetToNone: heldPart,
 	Quantize8Bit: heldPart, Quantize4Bit: heldPart, LoRA: heldPart, Prune: heldPart,
 	Detach: heldPart, RemoveHooks: heldPart, KeepLess: heldPart, ZeRO: heldPart, FSDP: heldPart,
-	ReleaseModels: heldPart, NotebookState: heldPart, EvalOutputs: heldPart,
-	ExpandableSegments: idlePart, MaxSplitSize: idlePart, Roundup: idlePart,
+	ReleaseModels: heldPart, NotebookState: heldPart, EvalOutputs: heldPart, NoGrad: heldPart,
+	EmptyCache: idlePart, ExpandableSegments: idlePart, MaxSplitSize: idlePart, Roundup: idlePart,
 	GCThreshold: idlePart,
 }
 

@@ -207,8 +207,11 @@ func howStream(job Job, _ Setup) How {
 		return How{Args: "read it in parts, work on one at a time, and let go of each"}
 	}
 	if !job.readsFiles() {
-		return How{Args: "make it in parts, work on one at a time, and let go of each; or a smaller type " +
-			"(float32, uint8), or a sparse matrix where most of it is zero"}
+		parts := "make it in parts, work on one at a time, and let go of each"
+		if job.Facts[OneArray] {
+			parts += "; or a smaller type (float32, uint8), or a sparse matrix where most of it is zero"
+		}
+		return How{Args: parts}
 	}
 	switch job.Framework {
 	case TensorFlow:

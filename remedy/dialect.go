@@ -31,6 +31,9 @@ var dialects = []dialect{
 		`bucket_by_sequence_length|dataset\.(?:map|unbatch)\(`), never: []Fact{Graphs}},
 	{is: regexp.MustCompile(`\bAutoModel|from_pretrained\(|\btokenizer\(|TrainingArguments\(|` +
 		`\bmodel\.generate\(|\bpreprocess_logits`), needs: []Fact{Pretrained}},
+	{is: regexp.MustCompile(`torch\.optim\.Adafactor|torchao|max_tasks_per_child|keras\.(?:config|distribution|` +
+		`optimizers\.Ada(?:factor|m\(1e-3, gradient_acc))|tf\.keras`), never: []Fact{OldPython}},
+	{is: regexp.MustCompile(`\bAutoModel`), never: []Fact{Diffusers}},
 	{is: regexp.MustCompile(`in loader:|self\.blocks|loss_fn\(model|CPUOffloadOptimizer\(|model\.parameters\(\)`),
 		never: []Fact{Toolkit}},
 	{is: regexp.MustCompile(`\btune\.`), needs: []Fact{Tune}, never: []Fact{Rollouts}},
@@ -63,6 +66,7 @@ var inWords = map[ID]string{
 	Detach:          "keep numbers of each step, not what they were computed from",
 	ReleaseModels:   "keep scores and files of earlier models, not the models",
 	FreshProcess:    "one process for each model or trial",
+	ClearSession:    "clear_session of the backend before the next model is built",
 	ShorterSequence: "a smaller maximum length where the input is cut",
 	SmallerImage:    "a smaller width and height where the images are read; or tiles",
 	SaveSharded: "let each rank write its own part, or copy to host memory first, in the settings of the " +

@@ -1,6 +1,8 @@
 package remedy
 
 import (
+	"strings"
+
 	"slices"
 
 	"memroom/event"
@@ -122,6 +124,12 @@ func checkpoints() []*Remedy {
 
 func howCheckpointing(job Job, _ Setup) How {
 	how := How{Args: checkpointArgs[job.Trainer]}
+	if job.Facts != nil && !job.Facts[Pretrained] && !job.Facts[Text] &&
+		strings.HasPrefix(how.Args, "model.") {
+		// its method is one of transformers and diffusers
+		how.Args = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) around the blocks, in the " +
+			"model's forward"
+	}
 	switch {
 	case job.Facts != nil && how.Args != "": // a trainer owns the loop
 	case job.Facts[Pretrained] && job.Framework == PyTorch:

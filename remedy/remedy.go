@@ -109,6 +109,8 @@ const (
 	FewerPairs      ID = "fewer_pairs"      // all boxes or points against all others
 	FewerProcesses  ID = "fewer_processes"  // worker processes of a pool
 	SmallerLayer    ID = "smaller_layer"    // one layer that holds most weights
+	LiveParameters  ID = "live_parameters"  // what ZeRO 3 keeps gathered at a time
+	UnifiedMemory   ID = "unified_memory"   // JAX beyond the card, in host memory
 )
 
 // Equivalence says what a remedy does to the results of training.

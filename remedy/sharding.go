@@ -70,6 +70,17 @@ func sharding() []*Remedy {
 			"ZeroRedundancyOptimizer",
 			"optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=lr)")},
 	}, {
+		ID:    LiveParameters,
+		Title: "let ZeRO 3 keep fewer gathered parameters at a time",
+		Why: "parameters that were gathered for one module stay until a limit is reached, and those of the " +
+			"next are fetched before they are needed",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
+		Frameworks:  torch,
+		Unvalidated: oneCard,
+		slowdown:    constant(1.1), // parameters are gathered again
+		how:         func(Job, Setup) How { return How{Args: liveParameters} },
+	}, {
 		ID:          DeviceMap,
 		Title:       "spread the layers over the cards by what they really need",
 		Why:         "an automatic map counts only weights, so the card that also gets the logits runs out",
@@ -88,6 +99,10 @@ func sharding() []*Remedy {
 		how:         howDeviceMap,
 	}}
 }
+
+// liveParameters are DeepSpeed's settings, which every trainer takes from its file.
+const liveParameters = `"zero_optimization": {"stage3_max_live_parameters": 1e8, ` +
+	`"stage3_max_reuse_distance": 1e8, "stage3_prefetch_bucket_size": 1e7}   # defaults: 1e9, 1e9, 5e7`
 
 func needsRanks(job Job) string {
 	if job.Setup != nil && job.Setup.Ranks <= 1 {

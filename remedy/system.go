@@ -56,9 +56,14 @@ func systems() []*Remedy {
 			"you mean",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
-		Frameworks:  torch,
+		Frameworks:  []Framework{PyTorch, TensorFlow},
 		how: func(job Job, _ Setup) How {
-			return How{Env: "CUDA_VISIBLE_DEVICES=5   # the process sees this card only, as cuda:0",
+			if job.Framework == TensorFlow {
+				return How{Env: "CUDA_VISIBLE_DEVICES=N   # the process sees this card only",
+					Code: lines("gpus = tf.config.list_physical_devices('GPU')   # before anything touches a card",
+						"tf.config.set_visible_devices(gpus[local_rank], 'GPU')   # Horovod: hvd.local_rank()")}
+			}
+			return How{Env: "CUDA_VISIBLE_DEVICES=N   # the process sees this card only, as cuda:0",
 				Code: "torch.cuda.set_device(int(os.environ.get('LOCAL_RANK', 0)))   # before anything touches a " +
 					"card"}
 		},

@@ -45,6 +45,23 @@ func tensorflows() []*Remedy {
 		env: map[Framework]string{TensorFlow: "TF_GPU_ALLOCATOR=cuda_malloc_async",
 			JAX: "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"},
 	}, {
+		ID: UnifiedMemory,
+		needs: func(job Job) string {
+			if job.Maker != NVIDIA {
+				return "unified memory is a matter of NVIDIA's cards"
+			}
+			return ""
+		},
+		Title:       "let what does not fit lie in host memory (unified memory)",
+		Why:         "the driver moves pages between card and host, so that a program may be larger than the card",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
+		Frameworks:  []Framework{JAX},
+		Unvalidated: noTFCard,
+		slowdown:    constant(2), // and more where much of it moves
+		env: map[Framework]string{JAX: lines("TF_FORCE_UNIFIED_MEMORY=1",
+			"XLA_PYTHON_CLIENT_MEM_FRACTION=4.0   # times the card; host memory must have that much")},
+	}, {
 		ID:    TFDataBudget,
 		Title: "give tf.data a budget of host memory",
 		Why: "AUTOTUNE may fill half of the machine's RAM with prefetched batches; cache() and " +

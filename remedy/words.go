@@ -173,6 +173,8 @@ func (r *Remedy) WhyFor(job Job) string {
 		return "what is computed for one batch, and the batch itself, shrink with the number of samples"
 	case r.ID == MixedPrecision && !job.trains():
 		return "what matrix products compute takes two bytes a number instead of four"
+	case r.ID == SmallerLayer && job.Facts[Table] && job.Work == Loading:
+		return "one table has a row for every word or class"
 	case r.ID == SmallerLayer && job.Facts[Table]:
 		return "one table has a row for every word or class, and Adam keeps two more of its size"
 	case r.ID == TreeData && (job.Facts[LightGBM] || job.Facts[CatBoost]):
@@ -222,6 +224,8 @@ func (r *Remedy) WhyFor(job Job) string {
 	case r.ID == ServingShare && (job.Program == "llama.cpp" || job.Program == "ollama"):
 		return "the cache and the work of a prompt grow with the context; layers that are not on the card stay " +
 			"in host memory"
+	case r.ID == SelectCard && job.Framework == TensorFlow:
+		return "every process takes nearly all of each card that it sees"
 	case r.ID == ShorterSequence && !job.trains():
 		return "what is kept of every token grows with the length; one long input sets the peak"
 	}

@@ -28,7 +28,7 @@ func (p *passage) frames() ([]event.Frame, []string) {
 	if len(frames) > 0 {
 		return frames, code
 	}
-	below := p.following(40)[1:]
+	below := p.below(40)[1:]
 	slices.Reverse(below)
 	return framesIn(below, rank)
 }
@@ -123,7 +123,7 @@ var libraryPaths = []string{"/_memroom_probe/", "site-packages", "dist-packages"
 	"\\lib\\",
 	"/lib64/python", "<frozen", "<string>", "<__array_function__", "importlib",
 	"/torch/", "/bin/torchrun", "/bin/accelerate", "/bin/deepspeed", "miniconda3/envs",
-	"/opt/conda/", ".pyx", "runpy.py", "/pytorch/", "/usr/lib/"}
+	"/opt/conda/", ".pyx", ".pxi", ".pxd", "runpy.py", "/pytorch/", "/usr/lib/"}
 
 // standard are files of Python's own library, as programs that were packed into one file name them.
 var standard = later(`^(?:multiprocessing|concurrent|asyncio|threading|queue|pickle|subprocess|socket|` +

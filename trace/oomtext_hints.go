@@ -61,7 +61,8 @@ var hintWords = []entry{
 	{words: []string{"ray.exceptions", "raylet", "import ray", "ray.tune"}, hint: saw("ray")},
 	{words: []string{"transformers/trainer", "trainingarguments", "per_device_train_batch_size"},
 		hint: trainer("transformers")},
-	{words: []string{"lightning/", "pytorch_lightning", "lightning.pytorch"},
+	{words: []string{"lightning/", "pytorch_lightning", "lightning.pytorch", "gpu available: true",
+		"auto_scale_batch_size", "scale_batch_size("},
 		hint: trainer("lightning")},
 	{words: []string{"deepspeed/", "train_micro_batch_size_per_gpu", "[deepspeed"},
 		hint: trainer("deepspeed")},
@@ -89,7 +90,9 @@ var hintWords = []entry{
 	{words: []string{"mps_high_watermark_ratio"}, hint: hintWatermark},
 	{words: []string{"blocks_to_swap"}, hint: setting("pipeline_offload")},
 	{words: []string{"--bf16", "--fp16", "bf16: true", "fp16: true", "bf16=true", "fp16=true",
-		"mixed_precision", "16-mixed", "autocast"}, hint: setting("mixed_precision")},
+		"mixed_precision", "16-mixed", "autocast", "native 16bit", "16bit native", "16bit automatic",
+		"16-bit precision", "16bit precision"},
+		hint: setting("mixed_precision")},
 	{words: []string{"expandable_segments:true", "max_split_size_mb:"}, hint: hintAllocConf},
 	{words: []string{"load_in_4bit", "load_in_8bit"}, hint: hintLoadIn},
 	{words: []string{"get_peft_model", "loraconfig", "lora_r", "--use_peft", "trainable params: "},
@@ -275,6 +278,17 @@ var batchIsOne = later(`(?i)\bno matter (?:what|which|how|the)\b[^.\n]{0,24}batc
 var inVain = later(`(?i)\bbatch(?:[^.\n]|\.\w){0,90}\b(?:persist\w*|still\b|in vain|no effect|same (?:error|problem|issue)|` +
 	`(?:not|n't|never) (?:help|work|solve|fix|change)\w*)|\beven (?:after|with|when|if|on)\b[^.\n]{0,80}\bbatch`)
 
+// Batch sizes that did not fail: what a tuner has tried, and what somebody says works.
+var (
+	tunedTo    = later(`(?i)batch size \d+ succeeded, trying batch size (\d+)`)
+	batchWorks = later(`(?i)^batch[ _-]?size (?:of )?\d+[^\n]{0,16}?[., ]\s?(?:\w+ ){0,3}?(?:works?|is fine|is ok|runs|fits|succeeded)\b`)
+)
+
+// afterWord is the text from the telling word on, a sentence or two.
+func afterWord(p *passage) []byte {
+	return p.window.buf[p.at:min(p.window.lineEnd(p.at), p.at+80)]
+}
+
 // saysBatch notes that somebody names the batch, unless it was made smaller in vain.
 func saysBatch(h *hintCollector, p *passage) {
 	if !inVain.MatchString(p.line()) {
@@ -290,7 +304,12 @@ func hintBatch(h *hintCollector, p *passage) {
 	if batchBlamed.MatchString(p.line()) {
 		saysBatch(h, p)
 	}
-	if n := numberIn(batchValue, p); n > 0 && h.Batch == 0 {
+	if m := tunedTo.FindStringSubmatch(p.line()); m != nil { // the last one is what was tried
+		h.Batch, _ = strconv.Atoi(m[1])
+		return
+	}
+	if n := numberIn(batchValue, p); n > 0 && h.Batch == 0 &&
+		batchWorks.FindSubmatch(afterWord(p)) == nil {
 		h.Batch = n
 	}
 	if n := numberIn(accumValue, p); n > 0 && h.Accumulate == 0 {

@@ -18,19 +18,25 @@ var jaxWords = []entry{
 var jaxExhausted = &ending{kind: "jax_exhausted", read: readJAX, frames: true, mayPass: true}
 
 var (
-	xlaAsked    = pattern(`(?:trying to allocate|allocating|failed to allocate request for|attempting to (?:reserve|allocate)) {size}`)
-	xlaExact    = pattern(`request for [\d.]+\s?[KMGT]?i?B \({size}\)`)
-	xlaUsedOf   = pattern(`used {size} of {size}\s*(?:hbm|vmem|smem|cmem|memory)?`)
-	xlaTensor   = pattern(`Hbm usage: {size}`)
-	xlaLimit    = pattern(`exceeding available bytes: {size}`)
-	tfMessage   = pattern(`OOM when allocating|tensorflow/|\bnode\b.*\{\{`)
-	quota       = pattern(`quota|rate limit|received message larger|message larger than max|grpc_status|too many requests|exceeded your current|requests per|resource has been exhausted`)
-	xlaMemory   = pattern(`memory|allocat|hbm|reserve`)
-	xlaFree     = pattern(`there are {size} free`)
-	xlaHBM      = pattern(`HBM capacity {size}`)
-	xlaHeld     = pattern(`Currently allocated:[^\n]{0,40}\(\s*{size}\)`)
+	xlaAsked  = pattern(`(?:trying to allocate|allocating|failed to allocate request for|attempting to (?:reserve|allocate)) {size}`)
+	xlaExact  = pattern(`request for [\d.]+\s?[KMGT]?i?B \({size}\)`)
+	xlaUsedOf = pattern(`used {size} of {size}\s*(?:hbm|vmem|smem|cmem|memory)?`)
+	xlaTensor = pattern(`Hbm usage: {size}`)
+	xlaLimit  = pattern(`exceeding available bytes: {size}`)
+	tfMessage = pattern(`OOM when allocating|tensorflow/|\bnode\b.*\{\{`)
+	quota     = pattern(`quota|rate limit|received message larger|message larger than max|grpc_status|too many requests|exceeded your current|requests per|resource has been exhausted`)
+	xlaMemory = pattern(`memory|allocat|hbm|reserve`)
+	xlaFree   = pattern(`there are {size} free`)
+	xlaHBM    = pattern(`HBM capacity {size}`)
+	xlaHeld   = pattern(`Currently allocated:[^\n]{0,40}\(\s*{size}\)`)
+	// no program needs nothing
+	emptyAsked  = later(`(?i)(?:trying to allocate|allocating|failed to allocate request for) 0(?:\.0+)? ?(?:bytes|B)\b`)
 	xlaHostSide = pattern(`out of host memory|memory space host`)
 )
+
+// emptyTensor is what a refusal of nothing is.
+const emptyTensor = "0 bytes were refused: no shortage, but an empty tensor that the compiler or a library does " +
+	"not take"
 
 func readJAX(p *passage) *Crash {
 	t := p.text()
@@ -44,6 +50,10 @@ func readJAX(p *passage) *Crash {
 		return nil
 	case driverRefused.MatchString(t):
 		return nil
+	}
+	if emptyAsked.MatchString(t) {
+		return &Crash{Class: Other, Sure: 0.9, Where: event.WhereUnknown, Framework: "jax",
+			What: emptyTensor}
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereGPU, Framework: "jax"}
 	if xlaHostSide.MatchString(t) {

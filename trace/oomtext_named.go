@@ -22,7 +22,7 @@ var (
 	namedPair  = later(`([A-Za-z][\w -]{3,40}):\s{0,4}(\d+(?:\.\d+)?) ?/ ?(\d+(?:\.\d+)?) ?(GiB|MiB|GB|MB)\b`)
 	memoryName = later(`(?i)mem|alloc|buffer|cache|\bused\b|free|total|usage|reserved|weights?\b|limit|param|` +
 		`temp\b|swap|\brss|heap|objects?\b|loading|activation|(?:\b|_)CA\b|(?:\b|_)MA\b|size|capacity|fragmentation`)
-	noFigure = later(`(?i)\b(?:Gi?B|Mi?B)/s\b|download|it/s|batch size`)
+	noFigure = later(`(?i)\b(?:Gi?B|Mi?B)/s\b|download|it/s|batch size|RESOURCE_EXHAUSTED`)
 )
 
 // Bounds of what is kept of named sizes.

@@ -260,7 +260,8 @@ func withoutPrefix(line string) string {
 	return strings.TrimSpace(line)
 }
 
-var rankMark = later(`(?i)\[?\b(?:global_)?rank[ =:]?\s?(\d{1,6})\]?|RANK (\d{1,6})\b|worker_tp(\d+)`)
+var rankMark = later(`(?i)\[?\b(?:global_)?rank[ =:]?\s?(\d{1,6})\]?|RANK (\d{1,6})\b|worker_tp(\d+)|` +
+	`^\s*\[\d+,(\d{1,6})\]<std(?:err|out)>`)
 
 // rankIn gives the rank a line names before its message, -1 if none.
 func rankIn(line string) int {

@@ -280,12 +280,18 @@ func dropEchoes(log *Log) {
 	ended := slices.ContainsFunc(log.Crashes, func(c Crash) bool {
 		return c.Class != Survived && c.Kind != "other_python"
 	})
+	empty := slices.ContainsFunc(log.Crashes, func(c Crash) bool {
+		return c.Kind == "jax_exhausted" && c.Class == Other && c.What == emptyTensor
+	})
 	log.Crashes = slices.DeleteFunc(log.Crashes, func(c Crash) bool {
 		if c.Kind == "other_python" && ended {
 			return true // the exception has been read for what it says
 		}
 		if c.Class != Exhausted {
 			return false
+		}
+		if empty && c.Kind == "tf_class" {
+			return true // the name of the same exception
 		}
 		return slices.ContainsFunc(echoes[c.Kind],
 			func(better string) bool { return present[better] })

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -101,6 +102,13 @@ const (
 	SignFlax       = "flax"        // models of Flax
 	SignVision     = "vision"      // transforms of torchvision
 	SignToolkit    = "toolkit"     // a library whose own loop trains, by its settings
+	SignMoves      = "moves"       // source lines of a model that is moved to a device
+	SignLoadSaid   = "load_said"   // somebody says that it happens while weights are loaded
+	SignOldPython  = "old_python"  // a Python that newer releases of the frameworks do not run on
+	SignDiffusion  = "diffusion"   // a model that makes images or clips, by its name
+	SignShmRoom    = "shm_room"    // no workers run, or /dev/shm is large, as somebody says
+	SignRanksSaid  = "ranks_said"  // one process a card, by a word
+	SignOtherBatch = "other_batch" // a batch size with which it works, as somebody says
 )
 
 // sign is a circumstance and the expression that shows it. Where the expression has a group, the
@@ -136,7 +144,7 @@ var signsNear = []sign{
 	{SignZeRO3, later(`(?i)zero[-_ ]?(?:stage[-_ ]?)?3|\bz3\b|_z3_|stage[-_ ]?3|"stage": ?3|full_shard|` +
 		`\bfsdp\b|FullyShardedDataParallel`)},
 	{SignOffload, later(`(?i)(?:z[23]|zero\w*|ds|stage\d?)[\w-]*offload|offload_(?:optimizer|param|opt)|` +
-		`cpu_offload|\bcpu offload(?:ing)?\b|DeepSpeedZeRoOffload|DeepSpeedCPUAdam|offload[\w-]*\.json|CPU Offload: True|` +
+		`cpu_offload|\bcpu offload(?:ing)?\b|(?:zero[- ]?|stage[- ]?)[23][- ]+(?:\w+[- ]){0,2}offload(?:ing)?\b|DeepSpeedZeRoOffload|DeepSpeedCPUAdam|offload[\w-]*\.json|CPU Offload: True|` +
 		`extension module cpu_adam|Adam Optimizer #\d+ is created with`)},
 	{SignStates, statesBegun},
 	{SignUnsharded, later(`(?i)(?:memory|usage|vram)[^.\n]{0,70}\b(?:stays?|remains?|is|are) ` +
@@ -169,7 +177,10 @@ var signsNear = []sign{
 		`(?:(?:evaluation|eval|validation|validating|evaluating|inference|testing)` +
 		`(?: phase| stage| step| loop| process| epoch| part)?|test (?:phase|stage|step|loop|time|set|epoch))\b|` +
 		`(?:evaluation|eval|validation|evaluating|validating)(?: phase| stage| step| loop)? ` +
-		`(?:starts|begins|crashes|fails|runs out|goes oom)`)},
+		`(?:starts|begins|crashes|fails|runs out|goes oom)|` +
+		`\btrain(?:ing)?[ ,]{0,2}(?:is |works? |runs? |was |正常|成功|没问题|可以|ok|okay|fine|normal\w*|well)` +
+		`[^.\n]{0,40}(?:evaluat|valid|predict|test|inferenc|评估|验证|预测|推理|测试)|` +
+		`(?:评估|验证|预测|推理|测试)[^。\n]{0,12}(?:失败|报错|爆|溢出|不足|oom)`)},
 	{SignPredicts, later(`(?i)\bpredict(?:ion|ions|ing)?\b[^.\n]{0,40}\b(?:in|inside|within) (?:a |the )?` +
 		`(?:for |while )?loop|\b(?:loop|repeatedly|many times)\b[^.\n]{0,40}\bpredict`)},
 	{SignRefused, later(`failed to allocate [\d.]+ ?[KMG]i?B? \((\d{9,}) (?:bytes|B)\) from device`)},
@@ -284,6 +295,20 @@ var signsNear = []sign{
 	{SignToolkit, later(`(?i)\bultralytics\b|\byolov?\d*(?:\.\w+)? (?:task=|detect |segment |train\b)|\bmm(?:det|seg|engine|pretrain|action)` +
 		`|\bdetectron2\b|\bfairseq\b|\bnnu-?net|[/\\]nemo[/\\]|\bespnet|\bparlai\b|\bketos\b|speechbrain|ppocr|` +
 		`llama-?factory|\bswift (?:sft|pt|rlhf)\b|megatron|sparseml`)},
+	{SignRanksSaid, later(`(?i)\bddp\b|DistributedDataParallel|torchrun`)},
+	{SignMoves, later(`t\.to\(device, dtype if t\.is_floating_point|param_applied = fn\(param`)},
+	{SignLoadSaid, later(`(?i)\b(?:oom|out of memory)\b[^.,\n]{0,30}\b(?:on|when|while|during|at|after) (?:\w+ )?` +
+		`load(?:ing)? (?:the |a |my |of )?(?:\w+ ){0,2}(?:model|weights|checkpoint|llama|opt|[\w.]+-\d+(?:\.\d+)?[bm])\b|` +
+		`\b(?:when|while|during|at) (?:I )?(?:\w+ )?load(?:ing)? (?:the |a |my )?(?:\w+ ){0,2}` +
+		`(?:model|weights)\b[^.\n]{0,60}(?:\boom\b|out of memory)`)},
+	{SignOldPython, later(`(?i)[/\\]python(?:2\.\d|3\.[0-7])[/\\]|\bpython ?(?:version)?[:= ]{0,2}(?:2\.7|3\.[4-7])\b`)},
+	{SignDiffusion, later(`(?i)black-forest-labs|\bflux\.?[12]\b|stabilityai/|stable[-_ ]diffusion|\bsdxl\b|\bsd3\.?5?\b|` +
+		`cogvideox|hunyuan-?video|\bwan2\.\d|\bdiffusers\b`)},
+	{SignShmRoom, later(`(?i)num[_-]?workers?["'` + "`" + `]?\s?(?:=|:|to|at|is|设置为|设为|改为|改成|为)\s?0\b|` +
+		`(?:/dev/shm|\bshm\b|shared memory|共享内存)[^.;，。\n]{0,30}?(?:is|has|of|to|already|已经为|已为|为|:|=)\s?` +
+		`(?:already )?(?:[2-9]\d|1\d\d) ?(?:gi?b?)\b`)},
+	{SignOtherBatch, later(`(?i)\bbatch[ _-]?size (?:of )?(\d+)[.,]?[^.\n]{0,20}?[., ]\s?(?:\w+ ){0,3}?(?:works|is fine|ok|runs|fits)\b`)},
+	{SignOtherBatch, later(`\bBatch size (\d+) succeeded, trying`)},
 	{SignIndex, wrongIndex},
 	{SignRoom, saidRoom},
 	{SignSmallPool, later(`(?:Created (?:TensorFlow )?device[^\n]{0,120} with |freeMemory: ?)` +
@@ -328,7 +353,13 @@ var bothSaid = later(`(?i)\btrain(?:ing)? (?:or|and) (?:evaluat\w+|validat\w+|te
 // installed are paths of an environment: the folder that it lies in says nothing about the program.
 var installed = later(`[^\s"']*[/\\](?:\.?v?envs?|conda|miniconda3?|anaconda3?)[/\\][^\s"']*?(?:site|dist)-packages`)
 
+// absent are lines in which Lightning says that a device is not there.
+var absent = later(`(?i)\b(?:TPU|IPU|HPU|XPU|MPS|CUDA|GPU) available: (?:None|False)[^\n]*`)
+
 func (s *Signs) add(text string) {
+	if absent.MatchString(text) {
+		text = absent.ReplaceAllString(text, " ")
+	}
 	if notOffloaded.MatchString(text) {
 		text = notOffloaded.ReplaceAllString(text, " ")
 	}
@@ -351,10 +382,20 @@ func (s *Signs) add(text string) {
 				*s = Signs{}
 			}
 			if (*s)[n.name] == "" {
-				(*s)[n.name] = cut(strings.TrimSpace(m[len(m)-1]), 60)
+				(*s)[n.name] = cut(valueOf(m), 60)
 			}
 		}
 	}
+}
+
+// valueOf is the last group that matched, or all of it where no group did.
+func valueOf(m []string) string {
+	for _, group := range slices.Backward(m) {
+		if group = strings.TrimSpace(group); group != "" {
+			return group
+		}
+	}
+	return ""
 }
 
 func (s *Signs) put(name, value string) {
@@ -472,7 +513,7 @@ var (
 	lossSeen  = later(`(?i)['"]?\b(?:train_)?loss['"]?\s?[=:]\s?\d`)
 	notSteps  = later(`(?i)total (?:\w+ )?steps|accumulation steps|warm-?up steps|max(?:imum)? steps|` +
 		`steps per |number of (?:\w+ )?steps|num steps|loading|resum|download|fetching|\bmap\b|tokeniz|shards|filter|saving|preprocess|` +
-		`exited|non-zero|generating|capturing|evaluat|validat|predict|caching|sanity|layers|\btest`)
+		`exited|non-zero|--\w*steps\b|["']\w*steps["']\s?[:=]|generating|capturing|evaluat|validat|predict|caching|sanity|layers|\btest`)
 )
 
 // steps is the largest number of training steps that lines above the passage tell of, 0 where they
@@ -511,6 +552,9 @@ var localRanks = later(`(?i)local_rank["']?\s?[=:]\s?["']?(\d{1,4})|\brank(\d{1,
 	`nproc[_-]per[_-]node[= ](\d{1,4})|num_processes[= ](\d{1,4})|--num_gpus[= ](\d{1,4})|` +
 	`dist_world_size=(\d{1,4})|world_size["']?[=: ]+(\d{1,4})`)
 
+// endedToo is what torchrun prints for each other rank of the machine when one has failed.
+var endedToo = later(`Sending process (\d+) closing signal`)
+
 // ranksIn is the number of ranks on one machine that a text tells of, 0 where it tells of none.
 func ranksIn(text string) int {
 	most := 0
@@ -525,6 +569,13 @@ func ranksIn(text string) int {
 			}
 			most = max(most, n)
 		}
+	}
+	others := map[string]bool{}
+	for _, m := range endedToo.FindAllStringSubmatch(text, 64) {
+		others[m[1]] = true
+	}
+	if len(others) > 0 {
+		most = max(most, len(others)+1)
 	}
 	return most
 }

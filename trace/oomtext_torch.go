@@ -385,6 +385,14 @@ func readTorchWorker(p *passage) *Crash {
 	switch strings.ToLower(m[1]) {
 	case "bus error":
 		c.Where, c.Sure = event.WhereShm, 0.95
+		var said Signs
+		if said.add(p.around()); said[SignShmRoom] != "" {
+			c.Class, c.Sure, c.Where = Other, 0.6, event.WhereUnknown
+			c.What = "a DataLoader worker ended with a bus error, for which the message suspects shared memory, " +
+				"but it is said that no workers run or that /dev/shm is large (" + said[SignShmRoom] +
+				"); a mapped file (LMDB, .npy, .arrow) that is shorter than it should be, or a disk that failed, " +
+				"gives the same signal: compare its size with the source, and make or copy it anew"
+		}
 	case "killed":
 		c.Where, c.Sure, c.What = event.WhereHost, 0.8,
 			"a DataLoader worker was killed, as the kernel does when host memory runs out"
@@ -512,6 +520,10 @@ var busForm = later(`(?:^|[:\d)\]] +)Bus error\b|Bus error(?: \(core dumped\)|: 
 func readBareBus(p *passage) *Crash {
 	if workerKilled.MatchString(p.text()) || strings.Contains(p.text(), "shared memory") {
 		return nil // the fuller messages have their own words
+	}
+	var said Signs
+	if said.add(p.around()); said[SignShmRoom] != "" {
+		return nil
 	}
 	if !busForm.MatchString(p.line()) {
 		return nil // a sentence about one

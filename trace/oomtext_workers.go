@@ -15,6 +15,7 @@ var workerWords = []entry{
 		"background workers are no longer alive", "background worker is 6 feet under",
 		"processes is missing. this could", "loky.process_executor"},
 		endings: []*ending{poolWorker}},
+	{words: []string{"filling up shuffle buffer"}, endings: []*ending{kernelCrash}},
 	{words: []string{"appears to have died", "kernel died, restarting", "the kernel crashed while",
 		"kernelrestarter: restarting kernel", "canceled future for execute_request"},
 		endings: []*ending{kernelDied}},
@@ -23,6 +24,8 @@ var workerWords = []entry{
 var (
 	poolWorker = &ending{kind: "pool_worker", read: readPoolWorker, frames: true}
 	kernelDied = &ending{kind: "kernel_died", read: readKernelDied}
+	// the same in somebody's own words, beside a buffer that was not full yet
+	kernelCrash = &ending{kind: "kernel_died", read: readKernelCrash}
 )
 
 var exitCodes = later(`(?i)exit codes? of the workers? (?:are|is) \{([^}]{1,200})\}`)
@@ -102,6 +105,25 @@ func unpicklable(lines []string) []string {
 
 // raisedByName is the line that ends a traceback: the exception's name at its beginning.
 var raisedByName = later(`^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failed)\b: \S.*$`)
+
+// kernelGone is what people write of a kernel or a process that ended without a message.
+var (
+	kernelGone = later(`(?i)\b(?:kernel|session|colab|notebook|process|program|script|it)\b[^.\n]{0,40}` +
+		`(?:\b(?:crash\w*|died|dies|dead|restart\w*|killed)\b|崩溃|挂掉|挂了|重启)|(?:内核|进程|程序)[^。\n]{0,12}(?:崩溃|挂|重启|被杀)`)
+	bufferFilled = later(`(?i)shuffle buffer filled|\b\d+/\d+ \[=|loss: \d|Traceback`)
+)
+
+// readKernelCrash reads a shuffle buffer that was still being filled when somebody's kernel went
+// away. A log that goes on tells of no end here.
+func readKernelCrash(p *passage) *Crash {
+	below := strings.Join(p.following(12)[1:], "\n")
+	around := strings.Join(p.above(20), "\n") + "\n" + below
+	if bufferFilled.MatchString(below) || strings.Contains(strings.ToLower(below), p.word) ||
+		!kernelGone.MatchString(around) {
+		return nil
+	}
+	return readKernelDied(p)
+}
 
 func readKernelDied(*passage) *Crash {
 	return &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereHost, Framework: "python",
