@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 from torchvision.datasets import MNIST
 
 
@@ -38,3 +38,6 @@ class Pictures(Dataset):
         if i not in self._cache:
             self._cache[i] = np.array(Image.open(self.files[i]))  # expect: dataset-cache-grows
         return torch.from_numpy(self._cache[i])
+
+
+loader = DataLoader(Pictures(["a.png"]), batch_size=8)

@@ -1,7 +1,7 @@
 """Images that are always read at once, and images that the user asks to have read."""
 
 import cv2
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 
 class Always(Dataset):
@@ -22,3 +22,6 @@ class OnRequest(Dataset):
 
     def __getitem__(self, i):
         return cv2.imread(self.files[i])
+
+
+loader = DataLoader(Always(["a.png"]), batch_size=8)

@@ -1,57 +1,50 @@
-"""Loops that stop at once or after a few batches, the views of one sample, the names of files."""
+"""What stands under a switch that is written down as off; under one that is set it counts."""
 
+import matplotlib.pyplot as plt
 import torch
-from tensorflow import keras
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
+
+DEBUG = False
+PLOTS = 0
+VERBOSE = False
 
 
-def build():
-    model = keras.Sequential([keras.layers.Dense(8)])
-    model.compile("adam", "mse")
-    return model
+def set_verbose():
+    global VERBOSE
+    VERBOSE = True
 
 
-def folds(parts, x, y):
-    for train, test in parts:
-        break
-        model = build()
-        model.fit(x[train], y[train])
-        print(model.evaluate(x[test], y[test]))
-
-
-def time_it(model, loader, criterion):
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+def train(model, loader, optimizer, loss_fn):
+    draw = False
+    history, seen, told = [], [], []
     for i, (x, y) in enumerate(loader):
-        loss = criterion(model(x), y)
+        loss = loss_fn(model(x), y)
+        optimizer.zero_grad()
         loss.backward()
-        optimizer.step()  # hint: gradients-never-cleared
-        if i == 3:
-            break
+        optimizer.step()
+        if draw:
+            figure = plt.figure()  # hint: figures-not-closed
+            plt.imshow(x[0])
+            figure.savefig("%d.png" % i)
+        if DEBUG:
+            history.append(loss)  # hint: graph-kept-in-list
+        if PLOTS:
+            seen.append(loss)  # hint: graph-kept-in-list
+        if VERBOSE:
+            told.append(loss)  # expect: graph-kept-in-list
+    return history, seen, told
 
 
-def step_of_views(model, inputs):
-    for k, view in enumerate(inputs):
-        logits, loss = model(view)
+def train_asked(model, loader, optimizer, loss_fn, keep=False):
+    trace = False
+    losses, history = [], []
+    for x, y in loader:
+        loss = loss_fn(model(x), y)
+        optimizer.zero_grad()
         loss.backward()
-        if k == 0:
-            preds = logits
-        else:
-            preds = torch.cat([preds, logits], dim=0)
-    return preds
-
-
-class Named(Dataset):
-    def __init__(self, listing):
-        self.sample = []
-        for item in open(listing):
-            self.sample.append(item.strip())
-
-    def __len__(self):
-        return len(self.sample)
-
-    def __getitem__(self, i):
-        return nn.functional.one_hot(torch.tensor(len(self.sample[i])))
-
-
-loader = DataLoader(Named("train.txt"), num_workers=4)  # hint: workers-copy-python-list
+        optimizer.step()
+        if keep:
+            losses.append(loss)  # expect: graph-kept-in-list
+        if trace:
+            history.append(loss)  # expect: graph-kept-in-list
+        trace = torch.isnan(loss).item()
+    return losses, history

@@ -2,7 +2,7 @@
 
 import librosa
 import torchaudio
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 
 class Clips(Dataset):
@@ -55,3 +55,6 @@ class Stimuli(Dataset):
 
     def __getitem__(self, i):
         return self.rows[i], self.sounds[i % 3]
+
+
+loader = DataLoader(Recordings(["a.wav"]), batch_size=8)

@@ -102,7 +102,7 @@ def whole_dataset(file):
                     node,
                     "every batch of `%s` is kept in a list: the whole dataset stays in memory"
                     % key(over),
-                    hint=key(over) not in loaders,
+                    hint=key(over) not in loaders or not trains(file),
                 )
 
 
@@ -314,7 +314,10 @@ _DECODES = (
 
 
 def samples_read_whole(file):
-    """A Dataset whose __init__ decodes every file into a list"""
+    """A Dataset whose __init__ decodes every file into a list. Where the file makes no loader, what
+    it is used for, and on how many samples, is decided elsewhere.
+    """
+    loaded = any(isinstance(n, ast.Call) and method(n).endswith("Loader") for n in file.nodes)
     for c in file.classes.values():
         if not any((file.dotted(b) or "").split(".")[-1] == "Dataset" for b in c.bases):
             continue
@@ -328,6 +331,7 @@ def samples_read_whole(file):
                     text[0],
                     "the whole file is read into `%s`, one Python string a line: several times its "
                     "size in host memory, and each worker copies what it touches" % text[1],
+                    hint=not loaded,
                 )
                 continue
             hit = _decodes_all(file, f)
@@ -337,7 +341,8 @@ def samples_read_whole(file):
                     hit[0],
                     "every file is decoded into `%s` before the first batch: the whole dataset "
                     "stays in host memory" % hit[1],
-                    hint=_asked_for(file, hit[0])
+                    hint=not loaded
+                    or _asked_for(file, hit[0])
                     or bool(_MASKS.search(hit[1]))
                     or any(evidence.few_rounds(x, file) for x in _rounds_of(file, hit[0])),
                 )

@@ -43,7 +43,13 @@ def hints(file: Any, path: str, found: List[dict]) -> List[dict]:
             finding["hint"] = True
         if finding["rule"] in _OF_TIME and _MEASURED.search(path.replace("\\", "/")):
             finding["hint"] = True
-        if finding["rule"] == "model-copies-kept" and _all_wanted(file, finding["line"]):
+        if finding["rule"] == "model-copies-kept" and (
+            _all_wanted(file, finding["line"]) or _joined(file, finding["line"])
+        ):
+            finding["hint"] = True
+        if finding["rule"] == "eval-without-no-grad" and _on_the_host(file):
+            finding["hint"] = True
+        if finding["rule"] == "dataset-on-gpu" and _is_checkpoint(file, finding["line"]):
             finding["hint"] = True
         if finding["rule"] == "dataset-on-gpu" and _is_memory(file, finding["line"]):
             finding["hint"] = True
@@ -137,7 +143,75 @@ def _all_wanted(file: Any, line: int) -> bool:
     return False
 
 
+_JOINS = re.compile(r"average|avg|mean|aggregat|merge|combine|fuse|soup|interpolat", re.I)
+
+
+def _joined(file: Any, line: int) -> bool:
+    """states.append(copy of the weights) in a loop, average(states) behind it: all of them at once
+    are what is wanted
+    """
+    for s in file.statements:
+        call = s.value if isinstance(s, ast.Expr) else None
+        if s.lineno != line or not isinstance(call, ast.Call) or method(call) != "append":
+            continue
+        name = key(call.func.value) if isinstance(call.func, ast.Attribute) else None
+        around = file.places[s].function or file.tree
+        if name and any(
+            isinstance(n, ast.Call)
+            and n.lineno > line
+            and _JOINS.search(method(n))
+            and any(key(a) == name for a in n.args)
+            for n in walk(around)
+        ):
+            return True
+    return False
+
+
 _MEMORY = re.compile(r"memory|bank|exemplar|proto|anchor|centroid|buffer|replay", re.I)
+
+
+_STATE = re.compile(r"state|model|optim|sched|epoch|weights|scaler|net($|_)", re.I)
+
+
+def _is_checkpoint(file: Any, line: int) -> bool:
+    """saved = torch.load(path, map_location=device); model.load_state_dict(saved["model"])"""
+    names = {
+        key(t)
+        for s in file.statements
+        if isinstance(s, ast.Assign) and s.lineno == line
+        for t in targets(s)
+    } - {None}
+    for n in file.nodes:
+        if isinstance(n, ast.Call) and method(n).startswith("load_state"):
+            if any(key(x) in names for a in n.args for x in walk(a) if isinstance(x, ast.Name)):
+                return True
+        if isinstance(n, ast.Subscript) and key(n.value) in names:
+            if _STATE.search((key(n) or "").split("[")[-1]):
+                return True
+    return False
+
+
+_DEVICE = re.compile(r"cuda|device|gpu|accelerat|^mps|fabric|lightning|^to$", re.I)
+
+
+def _on_the_host(file: Any) -> bool:
+    """A script that reads a model's weights, asks it and nowhere names a device: the activations of
+    one pass lie in host memory
+    """
+    if not hasattr(file, "_host"):
+        words = set()
+        for n in file.nodes:
+            if isinstance(n, ast.Call):
+                words.add(method(n) + "()")
+            for name in ("id", "attr", "arg", "module", "name", "value"):
+                word = getattr(n, name, None)
+                if isinstance(word, str):
+                    words.add(word)
+        reads = words & {"load_state_dict()", "from_pretrained()", "load_model()"}
+        file._host = (
+            bool(reads) and "backward()" not in words and not any(map(_DEVICE.search, words))
+        )
+    return bool(file._host)
 
 
 def _is_memory(file: Any, line: int) -> bool:
@@ -682,10 +756,42 @@ def ends_the_run(s: Any) -> bool:
     )
 
 
+def _switched_off(file: Any) -> Any:
+    """if plots: of a function that says plots = False and sets it nowhere else; if DEBUG: of a file"""
+    values: Any = {}  # (function, name) -> what it is set to; None where that is no constant
+    given = set()
+    for n in file.nodes:
+        if isinstance(n, ast.arg):
+            given.add(n.arg)
+        elif isinstance(n, (ast.Global, ast.Nonlocal)):
+            given.update(n.names)
+        elif isinstance(n, (ast.Import, ast.ImportFrom)):
+            given.update(a.asname or a.name for a in n.names)
+    for s in file.statements:
+        simple = isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant)
+        for t in targets(s):
+            if isinstance(t, ast.Name):
+                values.setdefault((file.places[s].function, t.id), []).append(
+                    s.value.value if simple else None
+                )
+    off = set()
+    for s in file.statements:
+        if not isinstance(s, ast.If) or not isinstance(s.test, ast.Name) or s.test.id in given:
+            continue
+        function = file.places[s].function
+        found = values.get((function, s.test.id)) or values.get((None, s.test.id)) or [None]
+        if all(v is False or type(v) is int and v == 0 for v in found):
+            off.add(s)
+    return off
+
+
 def never_reached(file: Any) -> Any:
-    """Lines behind what ends a block: return, raise, break, continue, exit()"""
+    """Lines behind what ends a block: return, raise, break, continue, exit(). Lines under a switch
+    that is written down as off.
+    """
     if not hasattr(file, "_never_reached"):
         lines = set()
+        off = _switched_off(file)
         for n in file.nodes:
             for name in ("body", "orelse", "finalbody"):
                 block = getattr(n, name, None)
@@ -693,7 +799,7 @@ def never_reached(file: Any) -> Any:
                     continue
                 ended = False
                 for s in block:
-                    if ended and hasattr(s, "lineno"):
+                    if (ended or name == "body" and n in off) and hasattr(s, "lineno"):
                         lines.update(range(s.lineno, (s.end_lineno or s.lineno) + 1))
                     last = (ast.Return, ast.Raise, ast.Break, ast.Continue)
                     ended = ended or isinstance(s, last) or ends_the_run(s)

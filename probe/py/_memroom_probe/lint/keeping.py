@@ -830,7 +830,9 @@ def _module_keeps(file, c, function, origin: str) -> Iterator[dict]:
             continue
         if kept.container in bounded_containers(file) or "metric" in kept.container.lower():
             continue
-        cleared = cleared_in(file.tree, kept.container)
+        # self.outputs["loss"] goes with self.outputs = {"loss": []}
+        whole = kept.container.split("[")[0]
+        cleared = cleared_in(file.tree, kept.container) or cleared_in(file.tree, whole)
         if cleared and not (origin == GRAPH and function.name == "training_step"):
             continue
         if _feeds_any_loss(file, kept.container) or _used_elsewhere_for_loss(c, kept.container):

@@ -79,11 +79,15 @@ HARMLESS = re.compile(
     r"^(print|logging|logger|wandb|tqdm|matplotlib|plt|numpy|np|json|pickle|math|os|time|csv|"
     r"torch|sklearn|pandas|random|statistics|mlflow|pprint)(\.|$)"
 )
-# A network that reads a sequence from its end is called backward_rnn, and differentiates nothing.
+# A network that reads a sequence from its end is called backward_rnn or decoder_backward, and
+# differentiates nothing.
+_PART = (
+    "rnn|lstm|gru|cell|layer|conv|flow|encoder|decoder|head|block|branch|warp|cnn|mlp|unit|stream"
+)
 DIFFERENTIATES = re.compile(
-    r"backward(?!_?(model|net|rnn|lstm|gru|cell|layer|conv|actor|critic|flow|policy|encoder|decoder|"
+    r"^(?!.*(%s)_backward).*backward(?!_?(model|net|rnn|lstm|gru|cell|layer|conv|actor|critic|flow|policy|encoder|decoder|"
     r"dynamics|warp|process|diffusion|transition|kernel|sde))|"
-    r"^optimi[sz]e(_|$)|^update_(model|params|parameters)$",
+    r"^optimi[sz]e(_|$)|^update_(model|params|parameters)$" % _PART,
     re.I,
 )
 QUIET = re.compile(r"no_grad|inference_mode")

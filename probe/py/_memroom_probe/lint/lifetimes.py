@@ -465,7 +465,7 @@ class Judge:
                 handed,
                 "`%s` is kept in `%s` with its graph: the graph of every iteration stays in memory"
                 % (what, name),
-                hint=self._handed_back(handed, name),
+                hint=self._handed_back(handed, name) or self._step_of_pass(handed),
             )
         for p in (inner, outer):
             s = p.where[-1][1]
@@ -623,13 +623,15 @@ class Judge:
         if _NO_SAMPLES.search(name) or NOTES.search(name) or is_tool(value):
             return
         place = self.file.places.get(at)
-        parallel = any(_workers(c) != 0 for c in _loader_calls(self.file))
+        loaders = list(_loader_calls(self.file))
+        parallel = any(_workers(c) != 0 for c in loaders)
         yield from self.tell(
             "dataset-cache-per-worker" if parallel else "dataset-cache-grows",
             at,
             "`%s` keeps every sample that is read%s"
             % (name, ", and each worker keeps its own copy" if parallel else ""),
-            hint=not parallel
+            hint=not loaders
+            or not parallel
             and isinstance(value, ast.AST)
             and place is not None
             and place.klass is not None
@@ -688,6 +690,7 @@ class Judge:
                     s,
                     "`%s` goes from one iteration into the next with its graph: backward reaches "
                     "back to the first batch" % name,
+                    hint=self._step_of_pass(s),
                 )
             elif not n.used and not any(x.differentiated for x in n.via):
                 if short_window(loop.node, slot.label or slot.name):
@@ -732,14 +735,29 @@ class Judge:
             return False
         inside = list(walk(place.function))
         begun = any(isinstance(n, ast.Assign) and name in map(key, targets(n)) for n in inside)
+        # joined = torch.cat(outputs); return joined
+        names = {name}
+        for n in inside:
+            if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call):
+                if any(isinstance(x, ast.Name) and x.id == name for x in walk(n.value)):
+                    names |= {key(t) or "" for t in targets(n)}
         returned = any(
             isinstance(n, ast.Return)
             and n.value is not None
-            and any(key(x) == name for x in walk(n.value) if isinstance(x, ast.Name))
+            and any(key(x) in names for x in walk(n.value) if isinstance(x, ast.Name))
             for n in inside
         )
         learns = any(isinstance(n, ast.Call) and method(n) in ("backward", "step") for n in inside)
         return begun and returned and not learns
+
+    def _step_of_pass(self, s: Any) -> bool:
+        """The same in a method of a network: the loop goes over the frames of one sample."""
+        place = self.file.places.get(s)
+        if place is None or place.klass is None:
+            return False
+        own_methods = {f.name for f in place.klass.body if isinstance(f, FUNCTIONS)}
+        trains = own_methods & {"training_step", "fit", "train_step", "train_epoch"}
+        return "forward" in own_methods and not trains and self._given_back(s)
 
     def _given_back(self, s: Any) -> bool:
         """for t in range(length): out, state = cell(x, state), in a function that gives back what it

@@ -114,7 +114,9 @@ def caches(file) -> Iterator[dict]:
                 hit[0],
                 "%s keeps every sample that is read%s"
                 % (hit[1], ", and each worker keeps its own copy" if parallel else ""),
-                hint=not parallel
+                # Who loads from it, and how, is decided elsewhere.
+                hint=not workers
+                or not parallel
                 and isinstance(hit[0], ast.Assign)
                 and (_rows_at_hand(c, hit[0].value) or not reads_sample(c, f, hit[0].value)),
             )

@@ -53,6 +53,7 @@ class File:
         self.plain_functions = {}  # name -> def outside classes
         self.methods = {}  # (class, name) -> def
         self.classes = {}
+        self._quiet = None  # variables that are no_grad(), once asked for
         self._imports()
         self._walk(tree.body, Place())
         self.modules = set(a.split(".")[0] for a in self.aliases.values())
@@ -237,7 +238,9 @@ class File:
         )
 
     def _steers_grad(self, node):
-        """set_grad_enabled(phase == 'train')"""
+        """set_grad_enabled(phase == 'train'), no_grad() if phase == 'val' else nullcontext()"""
+        if isinstance(node, ast.IfExp):
+            return True
         return (
             isinstance(node, ast.Call)
             and (self.callee(node) or "").endswith("set_grad_enabled")
@@ -246,6 +249,10 @@ class File:
         )
 
     def _switches_grad_off(self, node):
+        if isinstance(node, ast.IfExp):  # with torch.no_grad() if frozen else nullcontext()
+            return self._switches_grad_off(node.body) or self._switches_grad_off(node.orelse)
+        if isinstance(node, ast.Name) and node.id in self._contexts():
+            return True
         if isinstance(node, ast.Call):
             name = self.callee(node) or ""
             if name.endswith("set_grad_enabled"):
@@ -256,6 +263,16 @@ class File:
                 )
             return self._names_no_grad(name)
         return self._names_no_grad(self.dotted(node) or "")
+
+    def _contexts(self):
+        """Variables that are no_grad() in some run: quiet = torch.no_grad() if frozen else nothing()"""
+        if self._quiet is None:
+            self._quiet = set()
+            for n in self.nodes:
+                if isinstance(n, ast.Assign) and isinstance(n.value, (ast.Call, ast.IfExp)):
+                    if self._switches_grad_off(n.value):
+                        self._quiet.update(t.id for t in n.targets if isinstance(t, ast.Name))
+        return self._quiet
 
     def _names_no_grad(self, name):
         """torch.no_grad, and somebody's smart_inference_mode"""

@@ -106,7 +106,7 @@ def contradicted(project: Project, path: str, tree: ast.AST, finding: Dict[str, 
         function = _function_at(tree, finding["line"])
         return (
             _gradients_off(project, path)
-            or (function is not None and _called_quietly(project, path, function))
+            or (function is not None and _called_quietly(project, path, tree, function))
             or _quiet_itself(project, path, tree, finding["line"])
         )
     if finding["rule"] in _COPIES:
@@ -239,29 +239,36 @@ def _quiet_itself(project: Project, path: str, tree: ast.AST, line: int) -> bool
     return bool(above) and any(a.search(text) for text in project.given_texts() for a in above)
 
 
-def _called_quietly(project: Project, path: str, function: Any) -> bool:
-    """Is the function called in other files, and always under no_grad there?"""
+def _called_quietly(project: Project, path: str, tree: ast.AST, function: Any) -> bool:
+    """Is the function called under no_grad in another file, by its name or by that of a method that
+    hands on to it? Where others call it without, the one who asks decides.
+    """
     stem = _stem(path)
-    name = function.name
-    called = re.compile(r"\b%s\(" % re.escape(name))
-    quiet = loud = 0
+    names = {function.name} | {
+        f.name
+        for f in walk(tree)
+        if isinstance(f, FUNCTIONS)
+        and f.name not in _ANY_CLASS
+        and any(isinstance(n, ast.Call) and key(n.func) == "self." + function.name for n in walk(f))
+    }
+    called = re.compile(r"\b(%s)\(" % "|".join(map(re.escape, sorted(names))))
     for text in project.others(path):
-        if not called.search(text) or "." + name + "(" not in text and not _imports(text, stem):
+        if not _QUIET.search(text) or not called.search(text):
             continue
-        if not _QUIET.search(text):
-            loud += 1 if _imports(text, stem) else 0
+        if not any("." + name + "(" in text for name in names) and not _imports(text, stem):
             continue
         try:
             file = File(source.parse(text))
         except (SyntaxError, ValueError, RecursionError):
             continue
         for s in file.statements:
-            if isinstance(s, FUNCTIONS + (ast.ClassDef,)):
+            if isinstance(s, FUNCTIONS + (ast.ClassDef,)) or not file.places[s].no_grad:
                 continue
             for n in own(s):
-                if isinstance(n, ast.Call) and (key(n.func) or "").split(".")[-1] == name:
-                    if file.places[s].no_grad:
-                        quiet += 1
-                    elif isinstance(n.func, ast.Name) or _imports(text, stem):
-                        loud += 1
-    return quiet > 0 and loud == 0
+                if isinstance(n, ast.Call) and (key(n.func) or "").split(".")[-1] in names:
+                    return True
+    return False
+
+
+# Names that methods of many classes have: a call by one of them says nothing about this class.
+_ANY_CLASS = frozenset("__init__ forward __call__ run main train fit step update".split())

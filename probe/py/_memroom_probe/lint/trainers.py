@@ -94,7 +94,30 @@ def eval_logits(file) -> Iterator[dict]:
                 metrics,
                 "compute_metrics needs the predictions, so the Trainer keeps the logits of all "
                 "evaluation batches on the card until the end",
+                hint=name == "Trainer" and _classifies(file, call),
             )
+
+
+_SCORES = re.compile(r"Classif|Regress|Reward|ForMultipleChoice")
+
+
+def _classifies(file, call: ast.Call) -> bool:
+    """model = WrappedForSequenceClassification(base); Trainer(model=model): a few numbers a sample,
+    whatever the base gives
+    """
+    model = keyword(call, "model") or (call.args[0] if call.args else None)
+    made = [
+        s.value
+        for s in file.statements
+        if isinstance(s, ast.Assign) and any(key(t) == key(model) for t in targets(s))
+    ]
+    return any(
+        isinstance(n, (ast.Name, ast.Attribute))
+        and _SCORES.search(n.attr if isinstance(n, ast.Attribute) else n.id)
+        for value in made
+        if isinstance(value, ast.Call)
+        for n in walk(value.func)
+    )
 
 
 def _generates(metrics: ast.expr) -> bool:
