@@ -29,13 +29,12 @@ class Tracker(Network):
 class Guided(Network):
     def __init__(self, width):
         super().__init__()
-        self.encoder, self.decoder = Encoder(width), Decoder(width)
+        self.decoder = Decoder(width)
 
     def forward(self, picture, rounds):
         mask, masks = torch.zeros_like(picture), []
         for _ in range(rounds):
-            seen = self.encoder(picture * mask)
-            mask = mask + self.decoder(seen)  # hint: hidden-state-not-detached
+            mask = mask + self.decoder(picture * mask)  # hint: hidden-state-not-detached
             masks.append(mask)  # hint: graph-kept-in-list
             self.backward_of(mask)
         return masks
