@@ -26,8 +26,8 @@ func TestStreamFromS3(t *testing.T) {
 	folder := t.TempDir()
 	address := startS3Server(t, server, folder)
 	python := testenv.Environment(t, "feed")
-	runStreamTests(t, python, testenv.Binary(t), "test_stream.S3", "MEMROOM_TEST_BUCKETS="+folder,
-		"AWS_ENDPOINT_URL=http://"+address, "AWS_ACCESS_KEY_ID=reader",
+	runStreamTests(t, python, testenv.Binary(t), []string{"test_stream.S3"},
+		"MEMROOM_TEST_BUCKETS="+folder, "AWS_ENDPOINT_URL=http://"+address, "AWS_ACCESS_KEY_ID=reader",
 		"AWS_SECRET_ACCESS_KEY=of-the-test", "AWS_REGION=us-east-1")
 }
 
@@ -86,10 +86,11 @@ func builtS3Server(t *testing.T) string {
 	return server
 }
 
-// runStreamTests runs a class of a file of probe/pytests/pip.
-func runStreamTests(t *testing.T, python, binary, class string, environment ...string) {
+// runStreamTests runs classes of a file of probe/pytests/pip in one Python.
+func runStreamTests(t *testing.T, python, binary string, classes []string, environment ...string) {
 	root := testenv.Root(t)
-	cmd := exec.Command(python, "-B", "-W", "ignore", "-m", "unittest", class)
+	cmd := exec.Command(python, append([]string{"-B", "-W", "ignore", "-m", "unittest"},
+		classes...)...)
 	cmd.Dir = filepath.Join(root, "probe", "pytests", "pip")
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "probe", "pip"),
 		"MEMROOM_BINARY="+binary, "XDG_CACHE_HOME="+t.TempDir(), "OMP_NUM_THREADS=1",
