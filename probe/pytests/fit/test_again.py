@@ -160,7 +160,7 @@ class Noisy(nn.Module):
     def __init__(self):
         super().__init__()
         self.body = nn.Sequential(
-            *[nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256)) for _ in range(4)]
+            *[nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)) for _ in range(4)]
         )
 
     def forward(self, x):
@@ -173,7 +173,7 @@ def few_samples():
     model = Noisy()
     optimizer = torch.optim.SGD(model.parameters(), 1e-2)
     for _ in range(4):
-        loss = model(torch.randn(6, 1200, 256))
+        loss = model(torch.randn(6, 1200, 64))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
