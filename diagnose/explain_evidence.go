@@ -47,6 +47,7 @@ var claims = map[string]claim{
 	"bad_size":    rule("a request that no machine could serve", nil, figure(requested)),
 	"full":        rule("nothing: it claims no cause", nil),
 	"late":        rule("nothing: it claims no cause", nil),
+	"padded":      rule("XLA's own words about a layout", nil, worded(padded)),
 	"gathered":    rule("nothing: it claims no cause", nil),
 	"open":        rule("nothing: it claims no cause", nil),
 	"optimizer_step": rule("frames or nodes of an optimizer",

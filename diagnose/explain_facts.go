@@ -75,11 +75,17 @@ func workOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) remedy.Wo
 var learning = regexp.MustCompile(`(?i)^(?:_?backward|_engine_run_backward|training_step|fit|` +
 	`_?(?:inner_)?train(?:ing)?(?:_\w+)?|\w+_train|train\w*(?:loop|step|epoch|batch))$`)
 
+// gradientNode are operations of TensorFlow that only training has.
+var gradientNode = regexp.MustCompile(`(?:^|/)gradients(?:_\d+)?/|_grad/`)
+
 // learns reports whether a model is being trained.
 func learns(c *trace.Crash, h *trace.Hints) bool {
 	if c.Steps > 0 && seen(c, h, trace.SignTraining) && !seen(c, h, trace.SignServing) ||
 		has(c, trace.SignEpochs) ||
 		h.Phase == "train" || h.Accumulate > 0 {
+		return true
+	}
+	if gradientNode.MatchString(c.Node) {
 		return true
 	}
 	if slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
@@ -182,6 +188,10 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.FlaxSeen:      seen(c, h, trace.SignFlax),
 		remedy.VisionSeen:    seen(c, h, trace.SignVision),
 		remedy.Toolkit:       seen(c, h, trace.SignToolkit),
+		remedy.Padded:        padded.MatchString(c.Text),
+		remedy.CSVSeen:       seen(c, h, trace.SignCSV),
+		remedy.NPYSeen:       seen(c, h, trace.SignNPY),
+		remedy.ToDisk:        seen(c, h, trace.SignNVMe),
 		remedy.OneArray: slices.Contains(arrayKinds, c.Kind) || c.Kind == "torch_cpu" ||
 			c.Kind == "r_vector",
 		remedy.OldPython: seen(c, h, trace.SignOldPython),

@@ -74,6 +74,10 @@ func byRanks(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	case seen(c, h, trace.SignEvalToHost) && seen(c, h, trace.SignEvaluating):
 		return because(CauseBatch, "eval_outputs", 0.65,
 			"eval_accumulation_steps moves the logits of all batches to host memory, on every rank"), true
+	case seen(c, h, trace.SignOffload) && seen(c, h, trace.SignNVMe):
+		return because(CauseModel, "offload_host", 0.5,
+			"optimizer or parameters are offloaded to NVMe: pinned buffers (buffer_count times buffer_size of "+
+				"each) and what is read on its way lie in host memory"), true
 	case seen(c, h, trace.SignOffload):
 		return because(CauseModel, "offload_host", 0.65,
 			"optimizer or parameters are offloaded (%s): Adam keeps 12 bytes a parameter in host memory, "+

@@ -65,6 +65,12 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if job.Trainer == remedy.Plain && seen(c, h, trace.SignEvalToHost) {
 		job.Trainer = remedy.Transformers // whose argument that is
 	}
+	if job.Framework == remedy.JAX && slices.Contains(torchTrainers, h.Trainer) {
+		job.Trainer = remedy.Plain // scripts of Flax share arguments with the Trainer, not what they do
+	}
+	if m := arrayType.FindStringSubmatch(c.Text); m != nil {
+		job.Type = m[1]
+	}
 	if c.Requested != nil {
 		job.Asked = *c.Requested
 	}
@@ -116,6 +122,9 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 		c.Kind == "ollama" || generating(c.Frames) || job.Images
 	return job
 }
+
+// arrayType is the type that NumPy names for an array that it could not make.
+var arrayType = regexp.MustCompile(`data type <?(\w+)`)
 
 // lessShare is a share that leaves more of the card than the one that was in use.
 func lessShare(now string) float64 {

@@ -509,6 +509,9 @@ func withFigures(j judged, c *trace.Crash) judged {
 		if times, err := strconv.ParseFloat(m[2], 64); err == nil && times >= manyTimes {
 			j = j.also("the layout pads one array %.0f times (%s more): its last dimension is short; reshape or "+
 				"transpose it so that a long one comes last (multiples of 128)", times, m[1])
+			if j.cause == CauseBatch && j.detail == "" {
+				j.detail, j.confidence, j.reason = "padded", 0.6, ""
+			}
 		}
 	}
 	if onCard(c) && c.Free != nil && c.Requested != nil && *c.Free > *c.Requested &&

@@ -106,6 +106,7 @@ var situations = map[string]situation{
 	"full": {"", []remedy.ID{remedy.FreeNeighbour, remedy.TFGrowth, remedy.KeepLess}, true},
 	"late": {"", []remedy.ID{remedy.LongestBatch, remedy.Detach, remedy.KeepLess,
 		remedy.ShorterSequence, remedy.ExpandableSegments, remedy.EmptyCache}, true},
+	"padded": {"the layout makes one array many times larger", []remedy.ID{remedy.Layout}, false},
 	"gathered": {"", []remedy.ID{remedy.MicroBatch, remedy.Checkpointing, remedy.LiveParameters,
 		remedy.ShorterSequence}, true},
 	"open": {"", []remedy.ID{remedy.LessAtOnce, remedy.MicroBatch, remedy.Checkpointing,

@@ -90,6 +90,10 @@ const (
 	VisionSeen    Fact = "torchvision is used"
 	Toolkit       Fact = "a library's own loop trains, by its settings"
 	OldPython     Fact = "a Python runs that newer releases do not support"
+	Padded        Fact = "a layout makes an array many times larger"
+	CSVSeen       Fact = "tables in text are read"
+	NPYSeen       Fact = "arrays in NumPy's files are read"
+	ToDisk        Fact = "what is offloaded goes to a disk"
 	OneArray      Fact = "one array was refused"
 	Gathering     Fact = "ZeRO 3 gathers parameters"
 	Diffusers     Fact = "the model makes images or clips, by its name"
@@ -126,7 +130,7 @@ var conditions = map[ID]condition{
 	RightDevice:        {work: everyWork},
 	SaveParts:          {work: []Work{Saving, Evaluating, Preparing}},
 	LessAtOnce:         {work: everyWork, all: []Fact{OnCard}},
-	MixedPrecision:     {work: trainingOnly},
+	MixedPrecision:     {work: trainingOnly, never: []Fact{Graphs}},
 	Checkpointing:      {work: trainingOnly},
 	ActivationBudget:   {work: trainingOnly, all: []Fact{TorchSeen}},
 	ActivationOffload:  {work: trainingOnly, all: []Fact{TorchSeen}},
@@ -203,7 +207,7 @@ var conditions = map[ID]condition{
 	MergeOnHost:    {work: []Work{Loading, Saving, Undecided}},
 	LoadOnce:       {work: []Work{Loading, Training, Undecided}, any: []Fact{Ranks, Pretrained}},
 	ShardAtLoad:    {work: []Work{Loading, Training}, any: []Fact{Ranks, Split}},
-	OffloadLess:    {work: everyWork, all: []Fact{Offloaded}},
+	OffloadLess:    {work: everyWork, all: []Fact{Offloaded}, never: []Fact{ToDisk}},
 	FreshProcess:   {work: []Work{Training, Evaluating, Loading, Preparing, Tables, Undecided}},
 	ReleaseModels:  {work: []Work{Training, Evaluating, Undecided}, all: []Fact{Networks}},
 	ClearSession:   {work: outsideTables},
@@ -229,6 +233,7 @@ var conditions = map[ID]condition{
 	FewerPairs:     {work: forward},
 	FewerProcesses: {work: everyWork, all: []Fact{Processes}},
 	SmallerLayer:   {work: []Work{Training, Loading}, all: []Fact{Networks, Flat}},
+	Layout:         {work: forward, all: []Fact{Padded}},
 	LiveParameters: {work: forward, all: []Fact{Gathering, Split}},
 	UnifiedMemory:  {work: forward, all: []Fact{Networks}},
 }

@@ -183,6 +183,21 @@ func howWorkers(job Job, after Setup) How {
 // readsFiles reports whether the data may come from a file, as far as that is known.
 func (job Job) readsFiles() bool { return job.Facts == nil || job.Facts[Reads] }
 
+// mappedArray reads from a file as it goes.
+const mappedArray = "array = np.load('data.npy', mmap_mode='r')   # rows are read when they are used; arrays of " +
+	"an .npz: save each as .npy first"
+
+// narrower names types that are smaller than the one that was refused.
+func narrower(of string) string {
+	switch of {
+	case "", "float64", "int64", "complex128", "object":
+		return "a smaller type (float32, uint8), or "
+	case "float32", "int32", "uint32":
+		return "a smaller type where the values allow it (float16, uint8), or "
+	}
+	return ""
+}
+
 func howStream(job Job, _ Setup) How {
 	if job.Where == event.WhereGPU || job.Where == event.WhereMPS {
 		if job.Framework == TensorFlow {
@@ -209,7 +224,7 @@ func howStream(job Job, _ Setup) How {
 	if !job.readsFiles() {
 		parts := "make it in parts, work on one at a time, and let go of each"
 		if job.Facts[OneArray] {
-			parts += "; or a smaller type (float32, uint8), or a sparse matrix where most of it is zero"
+			parts += "; or " + narrower(job.Type) + "a sparse matrix where most of it is zero"
 		}
 		return How{Args: parts}
 	}
@@ -217,11 +232,23 @@ func howStream(job Job, _ Setup) How {
 	case TensorFlow:
 		return How{Code: "dataset = tf.data.TFRecordDataset(files).batch(batch).prefetch(2)"}
 	case PyTorch:
+		if job.Facts[NPYSeen] && !job.Facts[CSVSeen] {
+			return How{Code: mappedArray}
+		}
+		if job.Facts != nil && !job.Facts[CSVSeen] {
+			return How{Args: "read it in parts, work on one at a time, and let go of each"}
+		}
 		return How{Code: lines("class Rows(torch.utils.data.IterableDataset):     # reads as it goes "+
 			"instead of holding everything",
 			"    def __iter__(self):",
 			"        for chunk in pd.read_csv(path, chunksize=10_000):",
 			"            yield from torch.from_numpy(chunk.to_numpy(dtype='float32'))")}
+	}
+	switch {
+	case job.Facts[NPYSeen] && !job.Facts[CSVSeen]:
+		return How{Code: mappedArray}
+	case job.Facts[CSVSeen] && !job.Facts[NPYSeen]:
+		return How{Code: "for part in pd.read_csv(path, chunksize=100_000): ...   # one part at a time"}
 	}
 	return How{Code: "array = np.load('data.npy', mmap_mode='r')   # or pd.read_csv(path, " +
 		"chunksize=100_000)"}

@@ -109,6 +109,7 @@ const (
 	FewerPairs      ID = "fewer_pairs"      // all boxes or points against all others
 	FewerProcesses  ID = "fewer_processes"  // worker processes of a pool
 	SmallerLayer    ID = "smaller_layer"    // one layer that holds most weights
+	Layout          ID = "layout"           // arrays that a TPU pads
 	LiveParameters  ID = "live_parameters"  // what ZeRO 3 keeps gathered at a time
 	UnifiedMemory   ID = "unified_memory"   // JAX beyond the card, in host memory
 )
@@ -191,6 +192,7 @@ type Job struct {
 	Inference bool          // serving or generating, not training: nothing is kept for a backward pass
 	Work      Work          // under way when memory ran out
 	Facts     map[Fact]bool // what is shown; nil: the job was watched, nothing was left to words
+	Type      string        // of the array that was refused: float64, float32, ...; empty: unknown
 	Program   string        // whose flags a server or generator has: vllm, sglang, tgi, ollama, ...
 	On        map[ID]string // remedies seen to be on already, each with the evidence
 	Setup     *Setup

@@ -45,6 +45,18 @@ func tensorflows() []*Remedy {
 		env: map[Framework]string{TensorFlow: "TF_GPU_ALLOCATOR=cuda_malloc_async",
 			JAX: "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"},
 	}, {
+		ID:    Layout,
+		Title: "put a long dimension last, so that the layout pads less",
+		Why: "a TPU lays the last two dimensions of an array out in tiles of 8 by 128: a last dimension of " +
+			"one takes 128 times its size",
+		Equivalence: Exact,
+		Walls:       []event.Where{event.WhereGPU},
+		Frameworks:  []Framework{JAX, TensorFlow, PyTorch},
+		code: map[Framework]string{
+			JAX:        "x = jnp.moveaxis(x, -1, 1)   # or join short dimensions by reshape, before the operation",
+			TensorFlow: "x = tf.transpose(x, perm)   # or join short dimensions by reshape, before the operation",
+			PyTorch:    "x = x.movedim(-1, 1)   # or join short dimensions by reshape, before the operation"},
+	}, {
 		ID: UnifiedMemory,
 		needs: func(job Job) string {
 			if job.Maker != NVIDIA {

@@ -272,7 +272,7 @@ var batchBlamed = later(`(?i)\b(?:lower|reduc|decreas|halv|dropp?|shrink|cut)\w*
 var batchIsOne = later(`(?i)\bno matter (?:what|which|how|the)\b[^.\n]{0,24}batch|regardless of (?:the )?` +
 	`batch|(?:even|already) (?:with|at|using) (?:a )?(?:batch|bs)[ _-]?(?:size)?(?: of| =|=)? ?(?:1|one)\b|` +
 	`batch[ _-]?size[^.\n]{0,30}\b(?:down to|until|to) (?:1|one)\b|` +
-	`batch size per device[^\n=:]{0,12}[=:] ?1\b`)
+	`batch size per device[^\n=:]{0,12}[=:] ?1\b|batch size we found is 1\b`)
 
 // inVain is what people write whom a smaller batch did not help.
 var inVain = later(`(?i)\bbatch(?:[^.\n]|\.\w){0,90}\b(?:persist\w*|still\b|in vain|no effect|same (?:error|problem|issue)|` +
@@ -372,10 +372,17 @@ func hintMLX(h *hintCollector, p *passage) {
 // watermarkOff is Apple's limit switched off, as a setting and not as the message's advice.
 var watermarkOff = later(`\bPYTORCH_MPS_HIGH_WATERMARK_RATIO["']?[=:] ?["']?0(?:\.0+)?\b`)
 
+// watermarkVain is what people write who know of the limit and ask for something else.
+var watermarkVain = later(`(?i)\b(?:exc?ept|exept|besides|other than|apart from|already|tried|without|instead of)\b` +
+	`[^.\n]{0,40}PYTORCH_MPS_HIGH_WATERMARK`)
+
 // hintWatermark notes that the limit is off already. The message itself names the variable too, and
 // inside a program it is set too late.
 func hintWatermark(h *hintCollector, p *passage) {
 	line := p.line()
+	if watermarkVain.MatchString(line) {
+		h.set("raise_limit", "PYTORCH_MPS_HIGH_WATERMARK_RATIO is not wanted, or was tried")
+	}
 	if watermarkOff.MatchString(line) && !strings.Contains(line, "to disable upper limit") &&
 		!strings.Contains(line, "environ") && !adviceAbout.MatchString(line) {
 		h.set("raise_limit", "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0")

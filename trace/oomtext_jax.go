@@ -38,6 +38,9 @@ var (
 const emptyTensor = "0 bytes were refused: no shortage, but an empty tensor that the compiler or a library does " +
 	"not take"
 
+// xlaPadding is XLA's line about an array that its layout makes larger.
+var xlaPadding = later(`Extra memory due to padding: [\d.]+[KMG] \([\d.]+x expansion\)`)
+
 func readJAX(p *passage) *Crash {
 	t := p.text()
 	switch {
@@ -64,6 +67,10 @@ func readJAX(p *passage) *Crash {
 	if p.word == "at the bottom of memory" { // the compiler's table of a TPU core stands below
 		table := strings.Join(p.following(8), "\n")
 		c.Capacity, c.Allocated = sizeIn(xlaHBM, table), sizeIn(xlaHeld, table)
+	}
+	if pads := xlaPadding.FindStringSubmatch(strings.Join(p.following(80), "\n")); pads != nil &&
+		!xlaPadding.MatchString(t) {
+		c.Text = cut(t, maxCrashText) + " " + pads[0] // in a table below, too far to belong to the message
 	}
 	if m := xlaUsedOf.FindStringSubmatch(t); m != nil {
 		c.Requested, c.Capacity = parseSize(m[1], m[2]), parseSize(m[3], m[4])

@@ -248,7 +248,8 @@ var echoes = map[string][]string{
 	"user_killer":  {"kernel_kill", "kernel_invoked", "slurm_oom", "kube_oom", "ray_oom"},
 	"slurm_state":  {"slurm_oom"},
 	"torch_warned": {"torch_device"},
-	"tf_class":     {"tf_tensor", "tf_allocator", "jax_exhausted"},
+	"tf_class": {"tf_tensor", "tf_allocator", "jax_exhausted", "array_memory",
+		"memory_error"},
 	"torch_class":  {"torch_device", "torch_async", "torch_raw", "torch_mps"},
 	"memory_error": {"array_memory"},
 	"device_generic": {"catboost", "torch_device", "torch_raw", "torch_mps", "ggml", "cupy", "paddle",
@@ -292,6 +293,12 @@ func dropEchoes(log *Log) {
 		}
 		if empty && c.Kind == "tf_class" {
 			return true // the name of the same exception
+		}
+		if !c.hasFigures() && slices.ContainsFunc(log.Crashes, func(full Crash) bool {
+			return full.Class == Exhausted && full.Kind == c.Kind && full.Where == c.Where &&
+				full.hasFigures() && c.Rank < 0
+		}) {
+			return true // a title or a sentence before the message itself
 		}
 		return slices.ContainsFunc(echoes[c.Kind],
 			func(better string) bool { return present[better] })

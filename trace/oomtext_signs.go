@@ -108,6 +108,9 @@ const (
 	SignDiffusion  = "diffusion"   // a model that makes images or clips, by its name
 	SignShmRoom    = "shm_room"    // no workers run, or /dev/shm is large, as somebody says
 	SignRanksSaid  = "ranks_said"  // one process a card, by a word
+	SignNVMe       = "nvme"        // what is offloaded goes to a disk
+	SignCSV        = "csv"         // tables in text
+	SignNPY        = "npy"         // arrays in NumPy's files
 	SignOtherBatch = "other_batch" // a batch size with which it works, as somebody says
 )
 
@@ -309,6 +312,10 @@ var signsNear = []sign{
 		`(?:already )?(?:[2-9]\d|1\d\d) ?(?:gi?b?)\b`)},
 	{SignOtherBatch, later(`(?i)\bbatch[ _-]?size (?:of )?(\d+)[.,]?[^.\n]{0,20}?[., ]\s?(?:\w+ ){0,3}?(?:works|is fine|ok|runs|fits)\b`)},
 	{SignOtherBatch, later(`\bBatch size (\d+) succeeded, trying`)},
+	{SignOtherBatch, later(`(?i)\b(\d{1,5}) batch(?:[ _-]?s\w+)?,? (?:it |that |which )?(?:works|runs|is fine|fits)\b`)},
+	{SignNVMe, later(`(?i)"device": ?"nvme"|nvme_path|offload\w*[ -]nvme`)},
+	{SignCSV, later(`(?i)read_csv|\.csv\b|\.tsv\b`)},
+	{SignNPY, later(`(?i)\.np[yz]\b|\bnp\.load|npyio`)},
 	{SignIndex, wrongIndex},
 	{SignRoom, saidRoom},
 	{SignSmallPool, later(`(?:Created (?:TensorFlow )?device[^\n]{0,120} with |freeMemory: ?)` +
