@@ -48,6 +48,8 @@ def whole_dataset(file):
         if isinstance(s, (ast.Assign, ast.AnnAssign, ast.Return)) and s.value is not None
         for n in walk_here(s.value)
     }
+    # list(loader)[3]: the rest of the list is gone at once
+    picked = {n.value for n in file.nodes if isinstance(n, ast.Subscript)}
     for node in file.nodes:
         if isinstance(node, ast.Call):
             name = (file.callee(node) or "").split(".")[-1]
@@ -57,6 +59,7 @@ def whole_dataset(file):
                 and len(node.args) == 1
                 and key(node.args[0]) in streams
                 and node in kept
+                and node not in picked
                 and not _set_to_another(file, node)
             ):
                 yield rules.finding(

@@ -274,7 +274,7 @@ def checkpoint_kept(file) -> Iterator[dict]:
                     s,
                     "torch.load without map_location puts the checkpoint on the card it was saved "
                     "from, and `%s` keeps that copy while the model trains" % name,
-                    hint=evidence.published(s),
+                    hint=evidence.published(file, s),
                 )
                 continue
             yield rules.finding(

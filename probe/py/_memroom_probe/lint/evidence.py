@@ -44,8 +44,19 @@ def hints(file: Any, path: str, found: List[dict]) -> List[dict]:
         if finding["rule"] in _OF_TIME and _MEASURED.search(path.replace("\\", "/")):
             finding["hint"] = True
         if finding["rule"] == "model-copies-kept" and (
-            _all_wanted(file, finding["line"]) or _joined(file, finding["line"])
+            _all_wanted(file, finding["line"])
+            or _joined(file, finding["line"])
+            or _replaces(file, finding["line"])
         ):
+            finding["hint"] = True
+        if finding["rule"] in _GROWS | {"rollout-with-grad"}:
+            if _before_a_step(file, finding["line"]):
+                finding["hint"] = True
+        if finding["rule"] in _GROWS and _read_first(file, finding["line"]):
+            finding["hint"] = True
+        if finding["rule"] == "hook-keeps-tensors" and _own_slot(file, finding["line"]):
+            finding["hint"] = True
+        if finding["rule"] == "optimizers-kept" and _all_step(file, finding["line"]):
             finding["hint"] = True
         if finding["rule"] == "eval-without-no-grad" and _on_the_host(file):
             finding["hint"] = True
@@ -140,6 +151,113 @@ def _all_wanted(file: Any, line: int) -> bool:
             names |= {key(n) or "" for h in head for n in walk(h)}
         if any(_EACH.search(n.split(".")[-1]) for n in names):
             return True
+    return False
+
+
+_GROWS = frozenset("graph-kept-in-list loss-graph-accumulated hidden-state-not-detached".split())
+_STEPS = re.compile(r"backward|optimi[sz]e|^update|^step$|_step$", re.I)
+
+_TAKES = re.compile(r"backward|optimi[sz]e|^update_|train_step|_step$", re.I)
+_NOTES = re.compile(r"sched|plateau|meter|metric|logger|writer|ema|average|stat", re.I)
+
+
+def _before_a_step(file: Any, line: int) -> bool:
+    """for step: kept = []; for part in parts: loss += f(net(part)); kept.append(...); then
+    self.optimize(opt, loss): what the inner loop makes is wanted until gradients are taken behind it
+    """
+    for s in file.statements:
+        if s.lineno != line or not file.places[s].loops or len(file.places[s].loops) < 2:
+            continue
+        outer, inner = file.places[s].loops[-2:]
+        inside = walk(inner)
+        if any(isinstance(n, ast.Call) and _STEPS.search(method(n)) for n in inside):
+            continue
+        made = {
+            key(t) for n in inside if isinstance(n, (ast.Assign, ast.AugAssign)) for t in targets(n)
+        } - {None}
+        for n in walk(outer):
+            if (
+                isinstance(n, ast.Call)
+                and n.lineno > (inner.end_lineno or inner.lineno)
+                and _TAKES.search(method(n))
+                and not _NOTES.search(key(n.func) or "")
+            ):
+                given = [*n.args, n.func.value if isinstance(n.func, ast.Attribute) else n.func]
+                if any(key(a) in made for a in given):
+                    return True
+    return False
+
+
+def _read_first(file: Any, line: int) -> bool:
+    """kept = table[name]; kept = torch.cat((kept, row)): the same block fetches it before"""
+    found = [s for s in file.statements if isinstance(s, ast.Assign) and s.lineno == line]
+    s = found[0] if found else None
+    if s is None or not file.places[s].loops:
+        return False
+    names = {key(t) for t in targets(s)} - {None}
+    for n in file.nodes:
+        for body in (getattr(n, "body", None), getattr(n, "orelse", None)):
+            if not isinstance(body, list) or s not in body:
+                continue
+            return any(
+                isinstance(x, ast.Assign)
+                and names & {key(t) for t in targets(x)}
+                and not names & {key(y) for y in walk(x.value) if isinstance(y, ast.Name)}
+                for x in body[: body.index(s)]
+            )
+    return False
+
+
+def _own_slot(file: Any, line: int) -> bool:
+    """def save_at(i): def hook(module, args, output): kept[i] = output: one place for each hook"""
+    functions = [
+        f for f in file.nodes if isinstance(f, FUNCTIONS) and f.lineno < line <= (f.end_lineno or 0)
+    ]
+    factory = min(functions, key=lambda f: f.lineno) if len(functions) > 1 else None
+    if factory is None:
+        return False
+    given = {a.arg for a in factory.args.args}
+    return any(
+        isinstance(s, ast.Assign)
+        and s.lineno == line
+        and isinstance(t, ast.Subscript)
+        and bool(given & {n.id for n in walk(t.slice) if isinstance(n, ast.Name)})
+        for s in file.statements
+        for t in getattr(s, "targets", ())
+    )
+
+
+def _all_step(file: Any, line: int) -> bool:
+    """for optimizer in optimizers.values(): optimizer.step(): none of them is kept for nothing"""
+    names, around = set(), file.tree
+    for s in file.statements:
+        if s.lineno == line and s in file.places:
+            around = file.places[s].function or file.tree
+        if s.lineno == line and isinstance(s, ast.Assign):
+            names |= {key(t.value) for t in s.targets if isinstance(t, ast.Subscript)}
+        elif s.lineno == line and isinstance(s, ast.Expr) and isinstance(s.value, ast.Call):
+            if isinstance(s.value.func, ast.Attribute):
+                names.add(key(s.value.func.value))
+    return any(
+        isinstance(loop, ast.For)
+        and bool((names - {None}) & {key(n) for n in walk(loop.iter)})
+        and any(isinstance(n, ast.Call) and method(n) == "step" for n in walk(loop))
+        for loop in walk(around)
+    )
+
+
+def _replaces(file: Any, line: int) -> bool:
+    """for i, state in enumerate(self.parents): ...; self.parents[i] = copy of the weights"""
+    for s in file.statements:
+        if s.lineno != line or not isinstance(s, ast.Assign) or not file.places[s].loops:
+            continue
+        for t in s.targets:
+            if isinstance(t, ast.Subscript) and any(
+                isinstance(loop, ast.For)
+                and any(key(n) == key(t.value) for n in walk(loop.iter) if key(n))
+                for loop in file.places[s].loops
+            ):
+                return True
     return False
 
 
@@ -547,8 +665,22 @@ _PRETRAINED = re.compile(
 )
 
 
-def published(s: ast.stmt) -> bool:
-    """Weights that somebody else has trained: they are saved from the CPU as a rule."""
+def published(file: Any, s: ast.stmt) -> bool:
+    """Weights that somebody else has trained: they are saved from the CPU as a rule. The path may be
+    set a line above.
+    """
+    asked = {n.id for n in walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    set_here = [
+        n.value
+        for n in file.nodes
+        if isinstance(n, ast.Assign)
+        and isinstance(n.value, (ast.Constant, ast.JoinedStr, ast.BinOp))
+        and any(isinstance(t, ast.Name) and t.id in asked for t in n.targets)
+    ]
+    return any(_of_others(x) for x in [s, *set_here])
+
+
+def _of_others(s: ast.AST) -> bool:
     return any(
         _PRETRAINED.search(
             n.value if isinstance(n, ast.Constant) else n.id if isinstance(n, ast.Name) else n.attr

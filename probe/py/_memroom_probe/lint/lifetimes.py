@@ -645,7 +645,7 @@ class Judge:
         for loop, first, second, slot, n in self.story.chained:
             if few_rounds(loop.node, self.file) or _is_target(loop, slot.name):
                 continue
-            if _made_anew(loop.node, slot.name):
+            if _made_anew(loop.node, slot.name) or _chosen(slot.where[-1][1]):
                 continue
             summed = n.used and _sums_batches(loop)  # one backward behind the loop
             unused = self._unused(n) and _over_batches(loop)
@@ -1010,7 +1010,7 @@ class Judge:
                 s,
                 "torch.load without map_location puts the checkpoint on the card it was saved "
                 "from, and a variable keeps that copy while the model trains",
-                hint=published(s),
+                hint=published(self.file, s),
             )
 
 
@@ -1108,6 +1108,16 @@ def _made_anew(loop: Any, name: str) -> bool:
         if len(branches) > 1 and all(_sets(b, name) for b in branches):
             return True
     return False
+
+
+def _chosen(s: Any) -> bool:
+    """best = min(best, loss): one of the two, and the graph of one round with it"""
+    value = s.value if isinstance(s, ast.Assign) else None
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Name)
+        and value.func.id in ("min", "max")
+    )
 
 
 def _sets(body: Any, name: str) -> bool:

@@ -3,6 +3,7 @@ stands.
 """
 
 import ast
+import re
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -14,6 +15,10 @@ NO_GRAD = (
     "torch.autograd.set_grad_enabled",
     "torch.autograd.grad_mode.no_grad",
 )
+
+
+# no_grad, smart_inference_mode, and contexts that take the gradients from the weights
+QUIET = re.compile(r"no_?(param\w*?_?)?grad|inference_mode|without_grad|frozen|freeze(_|$)", re.I)
 
 
 class Place:
@@ -277,7 +282,7 @@ class File:
     def _names_no_grad(self, name):
         """torch.no_grad, and somebody's smart_inference_mode"""
         last = name.split(".")[-1]
-        return name in NO_GRAD or "no_grad" in last or "inference_mode" in last
+        return name in NO_GRAD or bool(QUIET.search(last))
 
 
 def children(node):
