@@ -537,6 +537,7 @@ def files_on_gpu(file):
         return
     loading = _loading_functions(file)
     reading = _reading_functions(file)
+    arrays = _reading_functions(file, tensors_only=False)
     for scope in scopes(file):
         whole = {}  # variable -> the file it came from
         moved = {}  # variable -> the statement that moved it
@@ -560,7 +561,7 @@ def files_on_gpu(file):
                 continue
             for target, value in pairs(s):
                 k = key(target)
-                origin = _read_from(file, value, whole)
+                origin = _read_from(file, value, whole) or _read_by(value, arrays)
                 if k and origin:
                     whole[k] = origin
                     if any(_moves_to_gpu(n) for n in walk_here(value)) or _made_on_gpu(file, value):
@@ -620,9 +621,17 @@ def _loading_functions(file):
     return found
 
 
-def _reading_functions(file):
-    """Functions of this file that read a whole file and return tensors of it on the host: name ->
-    what read it.
+def _read_by(value, arrays):
+    """torch.from_numpy(read_table(path)), where read_table is of this file"""
+    for n in walk_here(value):
+        if isinstance(n, ast.Call) and key(n.func) in arrays:
+            return arrays[key(n.func)]
+    return None
+
+
+def _reading_functions(file, tensors_only=True):
+    """Functions of this file that read a whole file and return tensors of it on the host, or arrays:
+    name -> what read it.
     """
     found = {}
     for name, function in file.plain_functions.items():
@@ -637,9 +646,21 @@ def _reading_functions(file):
                             tensors.add(key(target))
             if isinstance(s, ast.Return) and s.value is not None:
                 origin = _read_from(file, s.value, whole)
-                if origin and (_is_tensor(file, s.value) or variables(s.value) & tensors):
+                tensor = _is_tensor(file, s.value) or variables(s.value) & tensors
+                if origin and (tensor or not tensors_only and not _small_part(s.value)):
                     found[name] = origin
     return found
+
+
+def _small_part(value) -> bool:
+    """return frame["label"].unique(), len(frame), frame.columns, (rows, names)"""
+    asked = {n.attr for n in walk_here(value) if isinstance(n, ast.Attribute)}
+    return (
+        bool(asked & _SUMMARY or asked & {"unique", "columns", "index", "keys", "item", "iloc"})
+        or isinstance(value, (ast.Tuple, ast.Dict, ast.List))
+        or isinstance(value, ast.Call)
+        and method(value) in ("len", "int", "float", "str")
+    )
 
 
 def _is_tensor(file, value):
