@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,9 +22,10 @@ type Program struct {
 	Env    []string // what decides the answer, beside the environment of the tests
 	Rest   []string // variables that do not: paths of files for this run
 	Stdin  []byte
-	File   string // the answer is what the program wrote here; "" is its standard output
-	Code   string // a folder of Python modules that the program imports; "" is none
-	Stderr string // a file for its standard error, which is then no part of the answer
+	File   string   // the answer is what the program wrote here; "" is its standard output
+	Code   string   // a folder of Python modules that the program imports; "" is none
+	Apart  []string // names of folders below Code that it imports nothing of
+	Stderr string   // a file for its standard error, which is then no part of the answer
 }
 
 // Answer is what a program wrote.
@@ -113,12 +115,15 @@ func keepFolder(kept, folder string) error {
 	return nil
 }
 
-// modules gives the Python files of a folder and of those in it, in one order.
-func modules(folder string) (paths []string) {
+// modules gives the Python files of a folder and of those in it, but those named, in one order.
+func modules(folder string, apart []string) (paths []string) {
 	if folder == "" {
 		return nil
 	}
 	_ = filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && slices.Contains(apart, entry.Name()) {
+			return filepath.SkipDir
+		}
 		if err == nil && filepath.Ext(path) == ".py" {
 			paths = append(paths, path)
 		}
@@ -146,7 +151,7 @@ func (p Program) keptAt() string {
 	for _, name := range []string{"OMP_NUM_THREADS", "PYTHONPATH"} {
 		part(name, []byte(os.Getenv(name)))
 	}
-	for _, path := range modules(p.Code) {
+	for _, path := range modules(p.Code, p.Apart) {
 		text, _ := os.ReadFile(path)
 		name, _ := filepath.Rel(p.Code, path)
 		part(name, text)

@@ -65,7 +65,7 @@ func TestAsk(t *testing.T) {
 		t.Helper()
 		out := t.TempDir()
 		p := Program{Python: mine, Args: []string{script, out}, Rest: []string{"RUNS=" + runs},
-			File: out, Code: code}
+			File: out, Code: code, Apart: []string{"other"}}
 		got, err := p.AskFolder()
 		if err != nil {
 			t.Fatal(err)
@@ -81,6 +81,11 @@ func TestAsk(t *testing.T) {
 	}
 	write(filepath.Join(code, "module.py"), "changed = True\n")
 	expect(folder(), "10", "a module that the program imports has changed")
+	if err := os.Mkdir(filepath.Join(code, "other"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(filepath.Join(code, "other", "module.py"), "changed = True\n")
+	expect(folder(), "10", "one that it does not import has changed")
 	write(script, count)
 	t.Setenv("MEMROOM_TEST_ASK", "always")
 	expect(ask("A=1"), "11", "told to ask")

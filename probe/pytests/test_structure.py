@@ -176,6 +176,18 @@ class Structure(unittest.TestCase):
         parts = {n for n in os.listdir(folder) if os.path.isdir(os.path.join(folder, n))}
         self.assertEqual(parts - {"__pycache__"}, set(FIT))
 
+    def test_rehearsals_import_nothing_of_other_parts(self):
+        """Tests keep what a rehearsal answered while these parts change."""
+        edges = graph(at_load=False)
+        parts = tuple("_memroom_probe." + n for n in ("standard", "rehearse"))
+        reached = [name for name in edges if name.startswith(parts)]
+        self.assertGreater(len(reached), 20)
+        for name in reached:
+            reached += [to for to in edges[name] if to not in reached]
+        for name in reached:
+            other = name.startswith("_memroom_probe.") and name.split(".")[1]
+            self.assertNotIn(other, ("calibrate", "fit", "lint", "watch"), name)
+
     @unittest.skipUnless(hasattr(sys, "stdlib_module_names"), "needs Python 3.10 or newer")
     def test_only_the_standard_library_and_hooked_frameworks(self):
         allowed = set(sys.stdlib_module_names) | FRAMEWORKS
