@@ -94,6 +94,10 @@ _LARGE = re.compile(
 )
 
 
+# One number a sample, whatever the other networks of the file give.
+_JUDGES = re.compile(r"(^|[._])(net)?_?(dis|disc|discriminator|critic|classifier|d)(_?net)?$", re.I)
+
+
 def _large_outputs(file, s, call) -> bool:
     """Is the wrapped model one whose outputs are as large as its inputs, or larger? Its own name or
     what made it says so, or the function that trains it.
@@ -141,7 +145,9 @@ def data_parallel(file) -> Iterator[dict]:
                 call,
                 "DataParallel gathers the outputs of all cards on the first one"
                 + ("" if _loss_inside(file) else _LOSS_THERE),
-                hint=not _large_outputs(file, s, call) or _has_better(file),
+                hint=not _large_outputs(file, s, call)
+                or _has_better(file)
+                or bool(call.args and _JUDGES.search(key(call.args[0]) or "")),
             )
             return  # the heads that are wrapped beside it are the same decision
 

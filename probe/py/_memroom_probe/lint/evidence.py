@@ -56,7 +56,12 @@ def hints(file: Any, path: str, found: List[dict]) -> List[dict]:
             finding["hint"] = True
         if finding["rule"] == "hook-keeps-tensors" and _own_slot(file, finding["line"]):
             finding["hint"] = True
-        if finding["rule"] == "optimizers-kept" and _all_step(file, finding["line"]):
+        if finding["rule"] == "optimizers-kept" and (
+            _all_step(file, finding["line"])
+            or any(missing_key(file, s) for s in file.statements if s.lineno == finding["line"])
+        ):
+            finding["hint"] = True
+        if finding["rule"] == "module-keeps-tensors" and _wanted_for_loss(file, finding["line"]):
             finding["hint"] = True
         if finding["rule"] == "eval-without-no-grad" and _on_the_host(file):
             finding["hint"] = True
@@ -166,9 +171,11 @@ def _before_a_step(file: Any, line: int) -> bool:
     self.optimize(opt, loss): what the inner loop makes is wanted until gradients are taken behind it
     """
     for s in file.statements:
-        if s.lineno != line or not file.places[s].loops or len(file.places[s].loops) < 2:
+        if s.lineno != line or not file.places[s].loops:
             continue
-        outer, inner = file.places[s].loops[-2:]
+        outer, inner = (file.places[s].function, *file.places[s].loops)[-2:]
+        if outer is None:
+            continue
         inside = walk(inner)
         if any(isinstance(n, ast.Call) and _STEPS.search(method(n)) for n in inside):
             continue
@@ -205,6 +212,37 @@ def _read_first(file: Any, line: int) -> bool:
                 and not names & {key(y) for y in walk(x.value) if isinstance(y, ast.Name)}
                 for x in body[: body.index(s)]
             )
+    return False
+
+
+def _wanted_for_loss(file: Any, line: int) -> bool:
+    """self.log_probs.append(x) in forward(), read by calculate_loss() and emptied by another method"""
+    for s in file.statements:
+        klass = file.places[s].klass if s.lineno == line and s in file.places else None
+        call = s.value if klass is not None and isinstance(s, ast.Expr) else None
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        name = key(call.func.value)
+        others = [f for f in klass.body if isinstance(f, FUNCTIONS) and f.name != "__init__"]
+        reads = any(
+            re.search("loss|objective|returns", f.name, re.I)
+            and any(key(n) == name for n in walk(f) if isinstance(n, ast.Attribute))
+            for f in others
+        )
+        empties = any(
+            isinstance(n, ast.Delete)
+            and any(key(getattr(t, "value", t)) == name for t in n.targets)
+            or isinstance(n, ast.Assign)
+            and any(key(t) == name for t in n.targets)
+            or isinstance(n, ast.Call)
+            and method(n) == "clear"
+            and isinstance(n.func, ast.Attribute)
+            and key(n.func.value) == name
+            for f in others
+            for n in walk(f)
+        )
+        if name and reads and empties:
+            return True
     return False
 
 
@@ -323,6 +361,8 @@ def _on_the_host(file: Any) -> bool:
                 words.add(method(n) + "()")
             for name in ("id", "attr", "arg", "module", "name", "value"):
                 word = getattr(n, name, None)
+                if isinstance(n, ast.Attribute) and word == "device":
+                    continue  # x.device: where it is anyway
                 if isinstance(word, str):
                     words.add(word)
         reads = words & {"load_state_dict()", "from_pretrained()", "load_model()"}

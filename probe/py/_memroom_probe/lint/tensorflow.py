@@ -868,6 +868,19 @@ def predict_in_loop(file):
 LARGE_BUFFER = 10000  # elements
 
 
+_HELD_OUT = re.compile(r"(^|_)(val|valid|validation|test|dev|eval)(_|$)", re.I)
+
+
+def _for_validation(file, call) -> bool:
+    """val_set = val_set.map(decode).cache(): a small part of the samples"""
+    return any(
+        isinstance(s, ast.Assign)
+        and any(n is call for n in own(s))
+        and any(_HELD_OUT.search(key(t) or "") for t in s.targets)
+        for s in file.statements
+    )
+
+
 def data_buffers(file):
     """cache() of decoded data in memory, shuffle buffers that hold it whole"""
     if "tensorflow" not in file.modules:
@@ -889,6 +902,7 @@ def data_buffers(file):
                 hint=not _decodes_media(file)
                 or _small_set(file, None)
                 or _chosen(file, call)
+                or _for_validation(file, call)
                 # a published set, whose size is known to whoever chose it
                 or "tensorflow_datasets" in file.modules,
             )
