@@ -353,10 +353,18 @@ func byFragments(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if seen(c, h, trace.SignServing) && !learns(c, h) {
 		beside = "serving_request" // whose share of the card leaves that little
 	}
+	compiled := seen(c, h, trace.SignCompiled) && !seen(c, h, trace.SignNoGraphs) && beside == ""
+	if compiled {
+		beside = "cuda_graphs"
+	}
 	j := because(CauseFragmentation, "", 0.8,
 		"%s lie idle in the pool while %s were refused: %.0f %% of the card in pieces that do not fit",
 		*c.Idle, *c.Requested, 100*share)
 	j.beside = beside
+	if compiled {
+		j = j.also("CUDA graphs are spoken of: what a graph has recorded stays in a pool of its own, which counts " +
+			"as idle and serves nothing else")
+	}
 	if c.Allocated != nil && float64(*c.Allocated) > 0.93*float64(*c.Capacity) {
 		j.confidence = 0.6 // below sureOfPieces: what was being done counts too
 		j = j.also("the card is nearly full as well: %s of %s are live", *c.Allocated, *c.Capacity)

@@ -271,6 +271,9 @@ func mostCommon(holders []trace.Holder) (name string, count int, each event.Byte
 	return name, count, each
 }
 
+// diskOver is what Ray says where it cannot spill objects.
+var diskOver = regexp.MustCompile(`(?i)disk'?s? utilization is over capacity|OutOfDiskError`)
+
 // objectStore explains a full store of Ray, which is a limit of its own and not /dev/shm's.
 func objectStore(c *trace.Crash) judged {
 	if c.Requested != nil && c.Capacity != nil && *c.Requested > *c.Capacity {
@@ -278,6 +281,11 @@ func objectStore(c *trace.Crash) judged {
 			"one object of %s is larger than the whole store of %s: it cannot fit, whatever else is there",
 			*c.Requested, *c.Capacity).
 			saying("one object is larger than the whole store: it must be put there in pieces")
+	}
+	if diskOver.MatchString(c.Text) {
+		return because(CauseShm, "object_store", 0.9,
+			"Ray's object store is full, and so is the disk that it spills objects to (over 95 %% by default)").
+			saying("the disk that its objects spill to is full as well")
 	}
 	j := because(CauseShm, "object_store", 0.9,
 		"Ray's object store is full of objects that are still referenced; its size is a setting of Ray")

@@ -91,6 +91,9 @@ const (
 	Toolkit       Fact = "a library's own loop trains, by its settings"
 	OldPython     Fact = "a Python runs that newer releases do not support"
 	Padded        Fact = "a layout makes an array many times larger"
+	RayData       Fact = "data sets of Ray are used"
+	DiskFull      Fact = "the disk that objects are spilled to is full"
+	LinesSeen     Fact = "records in text are read"
 	CSVSeen       Fact = "tables in text are read"
 	NPYSeen       Fact = "arrays in NumPy's files are read"
 	ToDisk        Fact = "what is offloaded goes to a disk"
@@ -215,7 +218,7 @@ var conditions = map[ID]condition{
 	WaitForGPU:     {work: everyWork, all: []Fact{Rays}},
 	FewerTrials:    {work: everyWork, all: []Fact{Rays}},
 	ObjectStore:    {work: everyWork, all: []Fact{Rays}},
-	RayBlocks:      {work: everyWork, all: []Fact{Rays}},
+	RayBlocks:      {work: everyWork, all: []Fact{Rays, RayData}},
 	ShuffleBuffer:  {work: []Work{Training, Evaluating, Preparing, Undecided}},
 	MapProcesses:   {work: everyWork, all: []Fact{Mapped}},
 	SelectCard:     {work: outsideTables, any: []Fact{Ranks, Cards}},

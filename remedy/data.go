@@ -247,6 +247,9 @@ func howStream(job Job, _ Setup) How {
 	switch {
 	case job.Facts[NPYSeen] && !job.Facts[CSVSeen]:
 		return How{Code: mappedArray}
+	case job.Facts[LinesSeen] && !job.Facts[NPYSeen] && !job.Facts[CSVSeen]:
+		return How{Code: "for line in open(path): record = json.loads(line)   # one record at a time; write results as " +
+			"they come"}
 	case job.Facts[CSVSeen] && !job.Facts[NPYSeen]:
 		return How{Code: "for part in pd.read_csv(path, chunksize=100_000): ...   # one part at a time"}
 	}

@@ -34,7 +34,7 @@ var dialects = []dialect{
 	{is: regexp.MustCompile(`torch\.optim\.Adafactor|torchao|max_tasks_per_child|keras\.(?:config|distribution|` +
 		`optimizers\.Ada(?:factor|m\(1e-3, gradient_acc))|tf\.keras`), never: []Fact{OldPython}},
 	{is: regexp.MustCompile(`\bAutoModel`), never: []Fact{Diffusers}},
-	{is: regexp.MustCompile(`in loader:|self\.blocks|loss_fn\(model|CPUOffloadOptimizer\(|model\.parameters\(\)`),
+	{is: regexp.MustCompile(`--max_seq_length|gradient_checkpointing_kwargs|tokenizer\(texts|in loader:|self\.blocks|loss_fn\(model|CPUOffloadOptimizer\(|model\.parameters\(\)`),
 		never: []Fact{Toolkit}},
 	{is: regexp.MustCompile(`\btune\.`), needs: []Fact{Tune}, never: []Fact{Rollouts}},
 	{is: regexp.MustCompile(`\boptax\.`), needs: []Fact{OptaxSeen}},

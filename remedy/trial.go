@@ -158,13 +158,18 @@ func trials() []*Remedy {
 				return How{Code: "refs = [ray.put(part) for part in np.array_split(data, 64)]   # pieces, not one " +
 					"object"}
 			}
-			size := "32 * 1024**3"
+			alone := ""
 			if job.Asked > 0 {
-				size = fmt.Sprintf("%d * 1024**3", int64(2*job.Asked/event.GiB)+1)
+				alone = "; the object alone takes " + job.Asked.String()
 			}
-			return How{Code: lines("ray.init(object_store_memory="+size+")   # the machine must have it, "+
-				"/dev/shm too",
-				"del ref   # drop references when done; `ray memory` lists who holds what")}
+			code := []string{"ray.init(object_store_memory=BYTES)   # more than now (`ray memory` shows it), where " +
+				"machine and /dev/shm have it" + alone,
+				"del ref   # drop references when done; `ray memory` lists who holds what"}
+			if job.Facts[DiskFull] {
+				code = append(code, "# objects spill to the disk of the temporary folder: one with more room is set "+
+					"with object_spilling_config")
+			}
+			return How{Code: lines(code...)}
 		},
 	}, {
 		ID:    RayBlocks,

@@ -13,7 +13,7 @@ import (
 var ownFigure = later(`(?i)\b((?:gpu|cuda|host|cpu|max|peak|process|used|current)?[ _-]?` +
 	`(?:gpu|cuda|max|cpu)?[ _-]?(?:mem(?:ory)?|rss|vram|ram)(?:[ _](?:usage|used|allocated|` +
 	`reserved|alloc|in use|percent))?|(?:gpu|cuda|torch|device)[ _.](?:allocated|reserved|used))` +
-	`\b(?: is| was| (?:after|at|in) \w+ #?\d+)?["']?\s{0,3}[=:(]?\s{0,3}~?(\d+(?:\.\d+)?)\s?` +
+	`\b(?: is| was| (?:after|at|in|before) (?:\w+ #?\d+|#?\d+ \w+(?:\(s\))?))?["']?\s{0,3}[=:(]?\s{0,3}~?(\d+(?:\.\d+)?)\s?` +
 	`(GiB|GB|G|MiB|MB|M|%)?(?:\b|$)`)
 
 // ownCurrent is the same behind a longer name: "Memory info of GPU 0: current: 0.18, peak: 2.55".

@@ -78,6 +78,8 @@ var hintWords = []entry{
 	{words: []string{"mlx_lm", "mlx-lm", "mlx_vlm", "import mlx"}, hint: hintMLX},
 	{words: []string{"/vllm/", "vllm.entrypoints", "gpu_memory_utilization", "max_model_len"},
 		hint: trainer("vllm")},
+	{words: []string{"per gpu", "per card", "per device", "on each gpu", "on each card"},
+		hint: hintOneEach},
 	{words: []string{"batch_size", "batch-size", "batch size", "batchsize", "ims_per_batch",
 		"--batch", "gradient_accumulation_steps"}, hint: hintBatch},
 	{words: []string{"max_seq_len", "seq_length", "sequence_len", "max_length", "block_size",
@@ -272,7 +274,8 @@ var batchBlamed = later(`(?i)\b(?:lower|reduc|decreas|halv|dropp?|shrink|cut)\w*
 var batchIsOne = later(`(?i)\bno matter (?:what|which|how|the)\b[^.\n]{0,24}batch|regardless of (?:the )?` +
 	`batch|(?:even|already) (?:with|at|using) (?:a )?(?:batch|bs)[ _-]?(?:size)?(?: of| =|=)? ?(?:1|one)\b|` +
 	`batch[ _-]?size[^.\n]{0,30}\b(?:down to|until|to) (?:1|one)\b|` +
-	`batch size per device[^\n=:]{0,12}[=:] ?1\b|batch size we found is 1\b`)
+	`batch size per device[^\n=:]{0,12}[=:] ?1\b|batch size we found is 1\b|` +
+	`\b(?:one|1|single) (?:img|image|sample|example|clip|volume)s? (?:per|on each|on every|a) (?:gpu|card|device)`)
 
 // inVain is what people write whom a smaller batch did not help.
 var inVain = later(`(?i)\bbatch(?:[^.\n]|\.\w){0,90}\b(?:persist\w*|still\b|in vain|no effect|same (?:error|problem|issue)|` +
@@ -293,6 +296,13 @@ func afterWord(p *passage) []byte {
 func saysBatch(h *hintCollector, p *passage) {
 	if !inVain.MatchString(p.line()) {
 		says("batch")(h, p)
+	}
+}
+
+// hintOneEach notes that each card gets one sample.
+func hintOneEach(h *hintCollector, p *passage) {
+	if batchIsOne.MatchString(p.line()) {
+		h.Batch = 1
 	}
 }
 

@@ -109,6 +109,9 @@ const (
 	SignShmRoom    = "shm_room"    // no workers run, or /dev/shm is large, as somebody says
 	SignRanksSaid  = "ranks_said"  // one process a card, by a word
 	SignNVMe       = "nvme"        // what is offloaded goes to a disk
+	SignLines      = "lines"       // records in text, one a line
+	SignNoGraphs   = "no_graphs"   // no graphs of CUDA are recorded, by a setting
+	SignCompiled   = "compiled"    // graphs of CUDA are recorded, by a word
 	SignCSV        = "csv"         // tables in text
 	SignNPY        = "npy"         // arrays in NumPy's files
 	SignOtherBatch = "other_batch" // a batch size with which it works, as somebody says
@@ -297,7 +300,7 @@ var signsNear = []sign{
 	{SignVision, later(`\btorchvision\b`)},
 	{SignToolkit, later(`(?i)\bultralytics\b|\byolov?\d*(?:\.\w+)? (?:task=|detect |segment |train\b)|\bmm(?:det|seg|engine|pretrain|action)` +
 		`|\bdetectron2\b|\bfairseq\b|\bnnu-?net|[/\\]nemo[/\\]|\bespnet|\bparlai\b|\bketos\b|speechbrain|ppocr|` +
-		`llama-?factory|\bswift (?:sft|pt|rlhf)\b|megatron|sparseml`)},
+		`llama[-_]?factory|llama-efficient-tuning|llmtuner|\bswift (?:sft|pt|rlhf)\b|megatron|sparseml`)},
 	{SignRanksSaid, later(`(?i)\bddp\b|DistributedDataParallel|torchrun`)},
 	{SignMoves, later(`t\.to\(device, dtype if t\.is_floating_point|param_applied = fn\(param`)},
 	{SignLoadSaid, later(`(?i)\b(?:oom|out of memory)\b[^.,\n]{0,30}\b(?:on|when|while|during|at|after) (?:\w+ )?` +
@@ -314,6 +317,9 @@ var signsNear = []sign{
 	{SignOtherBatch, later(`\bBatch size (\d+) succeeded, trying`)},
 	{SignOtherBatch, later(`(?i)\b(\d{1,5}) batch(?:[ _-]?s\w+)?,? (?:it |that |which )?(?:works|runs|is fine|fits)\b`)},
 	{SignNVMe, later(`(?i)"device": ?"nvme"|nvme_path|offload\w*[ -]nvme`)},
+	{SignLines, later(`(?i)\.jsonl\b|\.ndjson\b`)},
+	{SignNoGraphs, later(`(?i)cudagraphs["']?\s?[=:]\s?False|--enforce-eager|disable[-_]cuda[-_]graphs?`)},
+	{SignCompiled, later(`(?i)cuda ?graphs?\b|cudagraph_trees|reduce-overhead|max-autotune`)},
 	{SignCSV, later(`(?i)read_csv|\.csv\b|\.tsv\b`)},
 	{SignNPY, later(`(?i)\.np[yz]\b|\bnp\.load|npyio`)},
 	{SignIndex, wrongIndex},
