@@ -301,10 +301,13 @@ func saysBatch(h *hintCollector, p *passage) {
 
 // hintOneEach notes that each card gets one sample.
 func hintOneEach(h *hintCollector, p *passage) {
-	if batchIsOne.MatchString(p.line()) {
+	if line := p.line(); batchIsOne.MatchString(line) && !oneWorks.MatchString(line) {
 		h.Batch = 1
 	}
 }
+
+// oneWorks is said of a batch of one that fits.
+var oneWorks = later(`(?i)\b(?:works|is fine|is ok|runs|fits|succeed\w*)\b`)
 
 func hintBatch(h *hintCollector, p *passage) {
 	if batchIsOne.MatchString(p.line()) {

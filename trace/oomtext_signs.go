@@ -184,9 +184,10 @@ var signsNear = []sign{
 		`(?: phase| stage| step| loop| process| epoch| part)?|test (?:phase|stage|step|loop|time|set|epoch))\b|` +
 		`(?:evaluation|eval|validation|evaluating|validating)(?: phase| stage| step| loop)? ` +
 		`(?:starts|begins|crashes|fails|runs out|goes oom)|` +
-		`\btrain(?:ing)?[ ,]{0,2}(?:is |works? |runs? |was |正常|成功|没问题|可以|ok|okay|fine|normal\w*|well)` +
-		`[^.\n]{0,40}(?:evaluat|valid|predict|test|inferenc|评估|验证|预测|推理|测试)|` +
-		`(?:评估|验证|预测|推理|测试)[^。\n]{0,12}(?:失败|报错|爆|溢出|不足|oom)`)},
+		`\btrain(?:ing)?\b[^.\n]{0,20}\b(?:works?|runs?|ok|okay|fine|well|normal\w*)\b[^.\n]{0,30}` +
+		`\b(?:but|however|while|yet|whereas)\b[^.\n]{0,30}\b(?:evaluat|validat|predict|testing|inferenc)|` +
+		`(?:train(?:ing)?|训练)[ ,，]{0,2}(?:正常|成功|没问题|可以)[^。\n]{0,20}(?:evaluat|valid|predict|inferenc|` +
+		`评估|验证|预测|推理)|(?:评估|验证|预测|推理)(?:时|阶段|过程)?[^。\n]{0,6}(?:失败|报错|爆显存|爆内存|oom)`)},
 	{SignPredicts, later(`(?i)\bpredict(?:ion|ions|ing)?\b[^.\n]{0,40}\b(?:in|inside|within) (?:a |the )?` +
 		`(?:for |while )?loop|\b(?:loop|repeatedly|many times)\b[^.\n]{0,40}\bpredict`)},
 	{SignRefused, later(`failed to allocate [\d.]+ ?[KMG]i?B? \((\d{9,}) (?:bytes|B)\) from device`)},
@@ -303,15 +304,16 @@ var signsNear = []sign{
 		`llama[-_]?factory|llama-efficient-tuning|llmtuner|\bswift (?:sft|pt|rlhf)\b|megatron|sparseml`)},
 	{SignRanksSaid, later(`(?i)\bddp\b|DistributedDataParallel|torchrun`)},
 	{SignMoves, later(`t\.to\(device, dtype if t\.is_floating_point|param_applied = fn\(param`)},
-	{SignLoadSaid, later(`(?i)\b(?:oom|out of memory)\b[^.,\n]{0,30}\b(?:on|when|while|during|at|after) (?:\w+ )?` +
+	{SignLoadSaid, later(`(?i)\b(?:oom|out of memory)\b[^.,\n]{0,30}\b(?:on|when|while|during|at) (?:\w+ )?` +
 		`load(?:ing)? (?:the |a |my |of )?(?:\w+ ){0,2}(?:model|weights|checkpoint|llama|opt|[\w.]+-\d+(?:\.\d+)?[bm])\b|` +
 		`\b(?:when|while|during|at) (?:I )?(?:\w+ )?load(?:ing)? (?:the |a |my )?(?:\w+ ){0,2}` +
 		`(?:model|weights)\b[^.\n]{0,60}(?:\boom\b|out of memory)`)},
 	{SignOldPython, later(`(?i)[/\\]python(?:2\.\d|3\.[0-7])[/\\]|\bpython ?(?:version)?[:= ]{0,2}(?:2\.7|3\.[4-7])\b`)},
 	{SignDiffusion, later(`(?i)black-forest-labs|\bflux\.?[12]\b|stabilityai/|stable[-_ ]diffusion|\bsdxl\b|\bsd3\.?5?\b|` +
 		`cogvideox|hunyuan-?video|\bwan2\.\d|\bdiffusers\b`)},
-	{SignShmRoom, later(`(?i)num[_-]?workers?["'` + "`" + `]?\s?(?:=|:|to|at|is|设置为|设为|改为|改成|为)\s?0\b|` +
-		`(?:/dev/shm|\bshm\b|shared memory|共享内存)[^.;，。\n]{0,30}?(?:is|has|of|to|already|已经为|已为|为|:|=)\s?` +
+	{SignShmRoom, later(`(?i)num[_-]?workers?["'` + "`" + `]?\s?(?:=|:|to|at|is|设置为|设为|改为|改成|为)\s?0\b` +
+		`[^.]{0,40}?(?:still|same|persist\w*|in vain|仍|还是|依然|(?:not|n't) (?:help|work|solve|fix)\w*)|` +
+		`(?:/dev/shm|\bshm\b|shared memory|共享内存)[^.;，。\n]{0,30}?(?:is|has|already|已经为|已为)\s?` +
 		`(?:already )?(?:[2-9]\d|1\d\d) ?(?:gi?b?)\b`)},
 	{SignOtherBatch, later(`(?i)\bbatch[ _-]?size (?:of )?(\d+)[.,]?[^.\n]{0,20}?[., ]\s?(?:\w+ ){0,3}?(?:works|is fine|ok|runs|fits)\b`)},
 	{SignOtherBatch, later(`\bBatch size (\d+) succeeded, trying`)},

@@ -385,11 +385,10 @@ func readTorchWorker(p *passage) *Crash {
 	switch strings.ToLower(m[1]) {
 	case "bus error":
 		c.Where, c.Sure = event.WhereShm, 0.95
-		var said Signs
-		if said.add(p.around()); said[SignShmRoom] != "" {
+		if said := p.roomInShm(); said != "" {
 			c.Class, c.Sure, c.Where = Other, 0.6, event.WhereUnknown
 			c.What = "a DataLoader worker ended with a bus error, for which the message suspects shared memory, " +
-				"but it is said that no workers run or that /dev/shm is large (" + said[SignShmRoom] +
+				"but it is said that no workers run or that /dev/shm is large (" + said +
 				"); a mapped file (LMDB, .npy, .arrow) that is shorter than it should be, or a disk that failed, " +
 				"gives the same signal: compare its size with the source, and make or copy it anew"
 		}
@@ -415,6 +414,19 @@ func readTorchWorker(p *passage) *Crash {
 			"a DataLoader worker crashed ("+strings.ToLower(m[1])+")"
 	}
 	return c
+}
+
+// curedSo is what people write whom a change has helped.
+var curedSo = later(`(?i)\b(?:solved|fixed|fixes|works now|helped|resolved|resolves|went away)\b|解决`)
+
+// roomInShm gives what somebody says of workers or of /dev/shm that speaks against a full one.
+func (p *passage) roomInShm() string {
+	text := p.around()
+	var said Signs
+	if said.add(text); curedSo.MatchString(text) {
+		return ""
+	}
+	return said[SignShmRoom]
 }
 
 // workerCrashed are words about a worker that crashed in native code.
@@ -521,8 +533,7 @@ func readBareBus(p *passage) *Crash {
 	if workerKilled.MatchString(p.text()) || strings.Contains(p.text(), "shared memory") {
 		return nil // the fuller messages have their own words
 	}
-	var said Signs
-	if said.add(p.around()); said[SignShmRoom] != "" {
+	if p.roomInShm() != "" {
 		return nil
 	}
 	if !busForm.MatchString(p.line()) {
