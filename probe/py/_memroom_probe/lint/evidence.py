@@ -61,7 +61,13 @@ def hints(file: Any, path: str, found: List[dict]) -> List[dict]:
             or any(missing_key(file, s) for s in file.statements if s.lineno == finding["line"])
         ):
             finding["hint"] = True
-        if finding["rule"] == "module-keeps-tensors" and _wanted_for_loss(file, finding["line"]):
+        if finding["rule"] == "module-keeps-tensors" and (
+            _emptied_by_method(file, finding["line"]) or _if_asked(file, finding["line"])
+        ):
+            finding["hint"] = True
+        if finding["rule"] == "dataset-on-gpu" and _until_full(file, finding["line"]):
+            finding["hint"] = True
+        if finding["rule"] == "outputs-kept-on-card" and _rows_of_it(file, finding["line"]):
             finding["hint"] = True
         if finding["rule"] == "eval-without-no-grad" and _on_the_host(file):
             finding["hint"] = True
@@ -215,35 +221,107 @@ def _read_first(file: Any, line: int) -> bool:
     return False
 
 
-def _wanted_for_loss(file: Any, line: int) -> bool:
-    """self.log_probs.append(x) in forward(), read by calculate_loss() and emptied by another method"""
+def _emptied_by_method(file: Any, line: int) -> bool:
+    """self.log_probs.append(x) in forward(), and a method that whoever trains calls empties the list:
+    clear_memory(), reset(). What training_step() gathers for an epoch is another thing.
+    """
     for s in file.statements:
-        klass = file.places[s].klass if s.lineno == line and s in file.places else None
-        call = s.value if klass is not None and isinstance(s, ast.Expr) else None
+        if s.lineno != line or not isinstance(s, ast.Expr):
+            continue
+        place, call = file.places[s], s.value
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        if place.klass is None or getattr(place.function, "name", "") == "training_step":
+            continue
+        name = key(call.func.value)
+        if name and any(
+            _empties(n, name)
+            for f in place.klass.body
+            if isinstance(f, FUNCTIONS)
+            and f is not place.function
+            and f.name != "__init__"
+            and not f.name.startswith("on_")
+            for n in walk(f)
+        ):
+            return True
+    return False
+
+
+def _empties(n: ast.AST, name: str) -> bool:
+    """del x[:], x = [], x.clear()"""
+    if isinstance(n, ast.Delete):
+        return any(key(getattr(t, "value", t)) == name for t in n.targets)
+    if isinstance(n, ast.Assign):
+        return any(key(t) == name for t in n.targets)
+    return (
+        isinstance(n, ast.Call)
+        and method(n) == "clear"
+        and isinstance(n.func, ast.Attribute)
+        and key(n.func.value) == name
+    )
+
+
+def _if_asked(file: Any, line: int) -> bool:
+    """def forward(self, x, keep): if keep: self.maps.append(x): the caller decides"""
+    for s in file.statements:
+        place = file.places[s] if s.lineno == line and s in file.places else None
+        if place is None or place.function is None:
+            continue
+        given = {a.arg for a in place.function.args.args} - {"self"}
+        if any(
+            isinstance(i, ast.If)
+            and (isinstance(i.test, ast.Name) and i.test.id in given)
+            and any(s is x for b in i.body for x in walk(b))
+            for i in place.ifs
+        ):
+            return True
+    return False
+
+
+def _until_full(file: Any, line: int) -> bool:
+    """if len(kept) < limit: kept.append(batch.cuda())"""
+    for s in file.statements:
+        call = s.value if s.lineno == line and isinstance(s, ast.Expr) else None
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
         name = key(call.func.value)
-        others = [f for f in klass.body if isinstance(f, FUNCTIONS) and f.name != "__init__"]
-        reads = any(
-            re.search("loss|objective|returns", f.name, re.I)
-            and any(key(n) == name for n in walk(f) if isinstance(n, ast.Attribute))
-            for f in others
-        )
-        empties = any(
-            isinstance(n, ast.Delete)
-            and any(key(getattr(t, "value", t)) == name for t in n.targets)
-            or isinstance(n, ast.Assign)
-            and any(key(t) == name for t in n.targets)
-            or isinstance(n, ast.Call)
-            and method(n) == "clear"
-            and isinstance(n.func, ast.Attribute)
-            and key(n.func.value) == name
-            for f in others
-            for n in walk(f)
-        )
-        if name and reads and empties:
-            return True
+        for i in file.places[s].ifs:
+            for c in walk(i.test) if isinstance(i, ast.If) else ():
+                if (
+                    isinstance(c, ast.Compare)
+                    and isinstance(c.ops[0], (ast.Lt, ast.LtE))
+                    and isinstance(c.left, ast.Call)
+                    and method(c.left) == "len"
+                    and any(key(a) == name for a in c.left.args)
+                ):
+                    return True
     return False
+
+
+def _rows_of_it(file: Any, line: int) -> bool:
+    """while len(left): done = torch.cat((done, left[index])): the rows of one batch, in another order"""
+    for s in file.statements:
+        if s.lineno != line or not isinstance(s, ast.Assign) or not file.places[s].loops:
+            continue
+        loop = file.places[s].loops[-1]
+        from .evaluation import names_data  # which asks this module
+
+        if isinstance(loop, ast.For) and names_data(loop):
+            continue
+        joined = [n for n in walk(s.value) if isinstance(n, (ast.Tuple, ast.List))]
+        own = {key(t) for t in targets(s)}
+        for parts in joined[:1]:
+            others = [e for e in parts.elts if key(e) not in own]
+            if others and all(_is_rows(e) for e in others):
+                return True
+    return False
+
+
+def _is_rows(value: ast.AST) -> bool:
+    """left[index].reshape(-1, 3).cuda()"""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        value = value.func.value
+    return isinstance(value, ast.Subscript) and isinstance(value.value, (ast.Name, ast.Attribute))
 
 
 def _own_slot(file: Any, line: int) -> bool:

@@ -11,6 +11,7 @@ from .names import FUNCTIONS, constant, key, keyword, method, pairs, targets, wa
 _CACHE = re.compile(r"cache|memo|buffer|loaded|stored|_data$|store", re.I)
 LARGE_BATCH = 512  # samples
 MANY_WORKERS = 16
+FEW_WORKERS = 2  # four batches in all
 VERY_DEEP = 32  # batches that each worker holds ready
 
 
@@ -60,7 +61,8 @@ def buffers(file) -> Iterator[dict]:
                 call,
                 "persistent_workers keeps every worker alive between epochs, and with it its "
                 "batches, shuffle buffers and open shards",
-                hint=not streams and not large,
+                hint=not streams
+                and (not large or isinstance(workers, int) and workers <= FEW_WORKERS),
             )
         elif large and many or deep and (many or large) or very_deep:
             yield rules.finding(
