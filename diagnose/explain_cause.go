@@ -428,9 +428,13 @@ func byData(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		}
 		return arrayTooLarge(c), true
 	case "torch_worker":
+		end := "was killed"
+		if !strings.Contains(c.Text, "is killed by signal") {
+			end = "died without a message"
+		}
 		return because(CauseHostData, "workers", 0.6,
-			"a DataLoader worker was killed: each worker ends up with its own copy of the Python "+
-				"objects it touches, and holds prefetched batches"), true
+			"a DataLoader worker %s: each worker ends up with its own copy of the Python "+
+				"objects it touches, and holds prefetched batches", end), true
 	}
 	return judged{}, false
 }

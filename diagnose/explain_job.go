@@ -98,6 +98,9 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	}
 	if h.Batch == 1 {
 		job.On[remedy.MicroBatch] = "the batch is one already"
+		if job.Trainer == remedy.Plain { // trainers have a batch of evaluation of its own
+			job.On[remedy.EvalBatch] = "the batch is one already"
+		}
 	}
 	if seen(c, h, trace.SignEvalOne) {
 		job.On[remedy.EvalBatch] = first(c.Signs[trace.SignEvalOne], h.Signs[trace.SignEvalOne])

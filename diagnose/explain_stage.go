@@ -179,7 +179,7 @@ var trainingStages = []stage{
 	{names: []string{"eager_attention_forward"}, code: []string{"key_states.transpose",
 		"key.transpose(-1", "k.transpose(-2", "k.transpose(-1", "attn_weights =",
 		"attention_scores =",
-		"torch.baddbmm("}, cause: CauseBatch, detail: "attention", sure: 0.65,
+		"torch.baddbmm("}, sign: trace.SignSoftmax, cause: CauseBatch, detail: "attention", sure: 0.65,
 		says: "in attention that keeps the scores of all pairs of positions"},
 	{names: []string{"cdist", "pairwise_distance", "bbox_overlaps", "box_iou", "generalized_box_iou",
 		"distChamfer", "pairwise_iou", "mask_iou", "_get_targets_single", "euclidean_distances",
@@ -333,7 +333,8 @@ func evaluationIn(c *trace.Crash) (int, bool) {
 	for i, f := range c.Frames {
 		shows := slices.Contains(evaluation.names, f.Name) ||
 			containsAny(f.File, evaluation.files) ||
-			i < len(c.Code) && evaluationCall(c.Code[i]) || evaluationFile(f) ||
+			i < len(c.Code) && (evaluationCall(c.Code[i]) || evaluatedLine.MatchString(c.Code[i])) ||
+			evaluationFile(f) ||
 			evaluating.MatchString(f.Name) && !containsAny(f.Name, []string{"train", "save", "fit"}) &&
 				!checking.MatchString(f.Name)
 		if shows && !slices.ContainsFunc(c.Frames[i+1:], func(outer event.Frame) bool {
@@ -358,6 +359,9 @@ var calledEvaluation = regexp.MustCompile(`\b(?:evaluate|validate|run_eval|run_v
 	`evaluation_loop|single_gpu_test|multi_gpu_test|inference_on_dataset|eval_one_epoch|` +
 	`validation_step|prediction_step|run_test|do_eval|do_evaluate|eval_epoch|val_epoch|valid_epoch|` +
 	`validation_epoch|validation_loop)\(`)
+
+// evaluatedLine are source lines that make a result of an evaluation, in a loop that trains too.
+var evaluatedLine = regexp.MustCompile(`^(?:val|valid|validation|eval)_(?:loss|out\w*|pred\w*|logits|score\w*|acc\w*)\s*[=,]`)
 
 func evaluationCall(line string) bool {
 	return calledEvaluation.MatchString(line) && !strings.HasPrefix(line, "def ")
@@ -606,6 +610,10 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	for i := range trainingStages {
 		j, ok := trainingStages[i].judge(c)
 		if !ok || j.detail == "optimizer_step" && deeper.is(c, h, j) { // the pass inside counts
+			continue
+		}
+		if _, framed := trainingStages[i].in(c); j.detail == "attention" && !framed &&
+			!seen(c, h, trace.SignText) { // a softmax of something else
 			continue
 		}
 		if j.detail == "optimizer_step" && setsUp(c.Frames[j.frame].Name) {

@@ -53,7 +53,7 @@ var backedWords = []backed{
 		`n_ctx|decode|gpt|ollama|gpu.memory.utilization|max_num_seqs`),
 	wordBacked(`boosted`, `xgboost|lightgbm|catboost|gpu_hist|device_helpers|cudf|cuml|rmm|\bxgb\b`),
 	wordBacked(`num_beams|\.generate\(`, `generat|beam|decode|sampl`),
-	wordBacked(`[Ee]valuation|validation`, `eval|valid|\btest|predict|infer|\bval\b|generat|_test\b`),
+	wordBacked(`[Ee]valuation|validation`, `eval|valid|\btest|predict|infer|\bval\b|\bval_|generat|_test\b`),
 	wordBacked(`Resize\(|smaller images|pixels`, `imag|img|pic|video|conv|frame|vae|resnet|yolo|unet|vit|clip|det|seg|`+
 		`diffus|comfy|resolution|pixel|photo|point|\bcv2\b|volume|patch|height|jpg|png|face|gan|voxel|tile`),
 	wordBacked(`scaled_dot_product|built-in attention`, `attn|attention|softmax|einsum|matmul|bmm|baddbmm|transformer|`+

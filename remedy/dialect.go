@@ -122,6 +122,9 @@ func (r *Remedy) heard(job Job, how How) (How, bool) {
 			*text = spoken
 		}
 	}
+	if job.Facts != nil && job.Torch != "" {
+		how = job.ofRelease(how)
+	}
 	if known, ok := flags[job.Trainer]; ok { // a program with flags, whose user writes no code
 		lost = lost || how.Code != ""
 		how.Code = ""
@@ -141,6 +144,21 @@ func (r *Remedy) heard(job Job, how How) (How, bool) {
 	}
 	how.Args = inWords[r.ID]
 	return how, how.Args != ""
+}
+
+// ofRelease takes out what the job's release of PyTorch does not have.
+func (job Job) ofRelease(how How) How {
+	if !atLeast(job.Torch, "1.11") {
+		how.Code = strings.ReplaceAll(how.Code, ", use_reentrant=False", "")
+	}
+	if !atLeast(job.Torch, "1.9") {
+		how.Code = strings.ReplaceAll(how.Code, "torch.inference_mode()", "torch.no_grad()")
+	}
+	if !atLeast(job.Torch, "1.10") && strings.Contains(how.Code, "torch.autocast(") {
+		how.Code = ""
+		how.Args = "half precision: NVIDIA's apex (amp), or torch.cuda.amp in PyTorch 1.6 and newer"
+	}
+	return how
 }
 
 // halfBatch is half of the job's batch, in words where it is not known.

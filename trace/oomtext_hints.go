@@ -99,7 +99,8 @@ var hintWords = []entry{
 	{words: []string{"load_in_4bit", "load_in_8bit"}, hint: hintLoadIn},
 	{words: []string{"get_peft_model", "loraconfig", "lora_r", "--use_peft", "trainable params: "},
 		hint: setting("lora")},
-	{words: []string{"incompatible with gradient checkpointing"}, hint: setting("checkpointing")},
+	{words: []string{"incompatible with gradient checkpointing", "using gradient checkpoint",
+		"used gradient checkpoint", "with gradient checkpointing"}, hint: setting("checkpointing")},
 	{words: []string{"4bit_compute_dtype"}, hint: setting("mixed_precision")},
 	{words: []string{"offload_optimizer"}, hint: setting("optimizer_offload")},
 	{words: []string{"paged_adamw", "adamw_bnb_8bit", "adamw8bit"},
@@ -275,6 +276,7 @@ var batchIsOne = later(`(?i)\bno matter (?:what|which|how|the)\b[^.\n]{0,24}batc
 	`batch|(?:even|already) (?:with|at|using) (?:a )?(?:batch|bs)[ _-]?(?:size)?(?: of| =|=)? ?(?:1|one)\b|` +
 	`batch[ _-]?size[^.\n]{0,30}\b(?:down to|until|to) (?:1|one)\b|` +
 	`batch size per device[^\n=:]{0,12}[=:] ?1\b|batch size we found is 1\b|` +
+	`batch[ _-]?size(?:[^.\n]|\.\w){0,30} to \[?(?:\d+ or )?1\b|batch size per (?:device|gpu|card) is (?:only )?1\b|` +
 	`\b(?:one|1|single) (?:img|image|sample|example|clip|volume)s? (?:per|on each|on every|a) (?:gpu|card|device)`)
 
 // inVain is what people write whom a smaller batch did not help.

@@ -102,6 +102,7 @@ const (
 	SignFlax       = "flax"        // models of Flax
 	SignVision     = "vision"      // transforms of torchvision
 	SignToolkit    = "toolkit"     // a library whose own loop trains, by its settings
+	SignSoftmax    = "softmax"     // source lines of a softmax in the backward pass
 	SignMoves      = "moves"       // source lines of a model that is moved to a device
 	SignLoadSaid   = "load_said"   // somebody says that it happens while weights are loaded
 	SignOldPython  = "old_python"  // a Python that newer releases of the frameworks do not run on
@@ -303,6 +304,7 @@ var signsNear = []sign{
 		`|\bdetectron2\b|\bfairseq\b|\bnnu-?net|[/\\]nemo[/\\]|\bespnet|\bparlai\b|\bketos\b|speechbrain|ppocr|` +
 		`llama[-_]?factory|llama-efficient-tuning|llmtuner|\bswift (?:sft|pt|rlhf)\b|megatron|sparseml`)},
 	{SignRanksSaid, later(`(?i)\bddp\b|DistributedDataParallel|torchrun`)},
+	{SignSoftmax, later(`\._softmax_backward_data`)},
 	{SignMoves, later(`t\.to\(device, dtype if t\.is_floating_point|param_applied = fn\(param`)},
 	{SignLoadSaid, later(`(?i)\b(?:oom|out of memory)\b[^.,\n]{0,30}\b(?:on|when|while|during|at) (?:\w+ )?` +
 		`load(?:ing)? (?:the |a |my |of )?(?:\w+ ){0,2}(?:model|weights|checkpoint|llama|opt|[\w.]+-\d+(?:\.\d+)?[bm])\b|` +
@@ -406,7 +408,7 @@ func (s *Signs) add(text string) {
 // valueOf is the last group that matched, or all of it where no group did.
 func valueOf(m []string) string {
 	for _, group := range slices.Backward(m) {
-		if group = strings.TrimSpace(group); group != "" {
+		if group = strings.Join(strings.Fields(group), " "); group != "" {
 			return group
 		}
 	}
@@ -525,6 +527,7 @@ var (
 	rate      = later(`\d(?:it/s|s/it|batch/s|step/s)\b`)
 	stepWords = later(`(?i)\b(?:global_)?(?:step|iter(?:ation)?|it)s?["']?\]?\s?[=:]?\s?\[?(\d{1,9})\b`)
 	batchWord = later(`(?i)\bepoch:?\s?\[?\d+(?:/\d+)?[\],:]*\s?(?:batch|iter|step)e?s?[:#]?\s?\[?(\d{1,9})\b`)
+	epochPair = later(`(?i)\bepoch:?\s?\[\d+\]\s?\[(\d{1,7})/\d+\]`)
 	lossSeen  = later(`(?i)['"]?\b(?:train_)?loss['"]?\s?[=:]\s?\d`)
 	notSteps  = later(`(?i)total (?:\w+ )?steps|accumulation steps|warm-?up steps|max(?:imum)? steps|` +
 		`steps per |number of (?:\w+ )?steps|num steps|loading|resum|download|fetching|\bmap\b|tokeniz|shards|filter|saving|preprocess|` +
@@ -540,7 +543,7 @@ func (p *passage) steps() int64 {
 		if notSteps.MatchString(line) {
 			continue
 		}
-		for _, re := range []*expression{bar, stepWords, batchWord} {
+		for _, re := range []*expression{bar, stepWords, batchWord, epochPair} {
 			for _, m := range re.FindAllStringSubmatch(line, 4) {
 				if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
 					most = max(most, n)
