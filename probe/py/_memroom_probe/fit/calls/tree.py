@@ -3,6 +3,7 @@ together again.
 """
 
 import collections
+import copy
 import dataclasses
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -64,27 +65,31 @@ def _walk(value, leaves):
         leaves.append(value)
         return next
     parts = [(name, _walk(child, leaves)) for name, child in children]
-    return lambda rest: _like(value, [(name, part(rest)) for name, part in parts])
+    make = _maker(value)
+    return lambda rest: make([(name, part(rest)) for name, part in parts])
 
 
-def _like(value, pairs):
-    """A container of the kind of value, with other content."""
+def _maker(value):
+    """Makes a container of the kind of value from (name, content) pairs. It must not hold value: a
+    checkpointed call keeps it until its backward pass, and tensors that have gone to host memory
+    would stay on the card with it.
+    """
     kind = type(value)
     if isinstance(value, collections.abc.Mapping):
-        if dataclasses.is_dataclass(
-            value
-        ):  # ModelOutput of transformers: a dict and a dataclass at once
-            return kind(**dict(pairs))
+        if dataclasses.is_dataclass(value):  # of transformers: a dict and a dataclass at once
+            return lambda pairs: kind(**dict(pairs))
         if isinstance(value, collections.defaultdict):
-            return kind(value.default_factory, pairs)
-        return kind(dict(pairs))
-    if isinstance(value, tuple):
-        return (
-            kind(*[v for _, v in pairs]) if hasattr(value, "_fields") else kind(v for _, v in pairs)
-        )
-    if isinstance(value, list):
-        return kind(v for _, v in pairs)
-    return dataclasses.replace(value, **dict(pairs))
+            factory = value.default_factory
+            return lambda pairs: kind(factory, pairs)
+        return lambda pairs: kind(dict(pairs))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return lambda pairs: kind(*[v for _, v in pairs])
+    if isinstance(value, (list, tuple)):
+        return lambda pairs: kind(v for _, v in pairs)
+    empty = copy.copy(value)  # a dataclass: what is no field comes along
+    for field in dataclasses.fields(value):
+        object.__setattr__(empty, field.name, None)
+    return lambda pairs: dataclasses.replace(empty, **dict(pairs))
 
 
 def holds_tensors(value, is_tensor):
