@@ -23,6 +23,7 @@ type Remedy struct {
 type Facts struct {
 	Where     event.Where
 	Phase     string      // forward, backward, optimizer, ... as the probe saw it
+	Steps     int64       // that had been done before
 	Requested event.Bytes // by the allocation that failed
 	Allocated event.Bytes // at that moment
 	Reserved  event.Bytes

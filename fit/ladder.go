@@ -51,6 +51,7 @@ var tighter = []float64{1, 0.75, 0.5}
 
 func deviceLadder(f Facts, o Options) []Stage {
 	batch := func(p remedy.Params) []Remedy {
+		p.Later = p.Failed && f.ranOutLater()
 		return []Remedy{inProcess(remedy.MicroBatch, p), inProcess(remedy.Checkpointing, p)}
 	}
 	// A step in slices gives the same numbers as one over all parameters, and costs nothing: it
@@ -103,6 +104,14 @@ func Prevention() []Remedy {
 func (f Facts) fragmented() bool {
 	return f.Reserved > f.Allocated && f.Requested > 0 && f.Limit > 0 &&
 		f.Reserved-f.Allocated >= f.Requested && f.Allocated+f.Requested <= f.Limit*9/10
+}
+
+// ranOutLater reports whether training ran out that had done some steps with nothing changed: they
+// fit as they are, and what ran out comes later. The step after the first has optimizer state
+// beside it; a leak and fragmentation grow from the start.
+func (f Facts) ranOutLater() bool {
+	return f.Steps > 2 && len(f.On) == 0 && f.Leaked == 0 && !f.fragmented() &&
+		(f.Phase == "forward" || f.Phase == "backward")
 }
 
 // factor is by how much the program's own arguments shrink the micro-batch: activations are what

@@ -108,6 +108,36 @@ func TestFactorFollowsThePhase(t *testing.T) {
 	}
 }
 
+// TestRanOutLater: steps that were done as they are fit, and what ran out comes later. What grows
+// from the start, or ran out elsewhere, says nothing of that.
+func TestRanOutLater(t *testing.T) {
+	card := Facts{Where: event.WhereGPU, Steps: 40, Phase: "forward", Limit: event.GiB}
+	for name, c := range map[string]struct {
+		change func(*Facts)
+		want   bool
+	}{
+		"forward":         {func(f *Facts) {}, true},
+		"backward":        {func(f *Facts) { f.Phase = "backward" }, true},
+		"the first steps": {func(f *Facts) { f.Steps = 2 }, false},
+		"evaluation":      {func(f *Facts) { f.Phase = "eval" }, false},
+		"the optimizer":   {func(f *Facts) { f.Phase = "optimizer" }, false},
+		"a leak":          {func(f *Facts) { f.Leaked = event.MiB }, false},
+		"fragmented": {func(f *Facts) {
+			f.Requested, f.Allocated, f.Reserved = event.MiB, event.GiB/2, event.GiB
+		}, false},
+		"with remedies": {func(f *Facts) {
+			f.On = []Remedy{inProcess(remedy.ChunkedLoss, remedy.Params{})}
+		}, false},
+	} {
+		f := card
+		c.change(&f)
+		got := of(t, Ladder(f, Options{})[0].Remedies, remedy.MicroBatch).Params.Later
+		if got != c.want {
+			t.Errorf("%s: later is %v", name, got)
+		}
+	}
+}
+
 // TestOnlyMoreIsFresh: a stage is another attempt only if it does more than what is on.
 func TestOnlyMoreIsFresh(t *testing.T) {
 	process := func(id remedy.ID, p remedy.Params) Remedy { return inProcess(id, p) }

@@ -12,6 +12,7 @@ type Params struct {
 
 	// MicroBatch and Checkpointing, as far as needed.
 	Failed bool        `json:"failed,omitempty"` // the whole batch is known not to fit
+	Later  bool        `json:"later,omitempty"`  // and steps had been done before it did not
 	Worst  bool        `json:"worst,omitempty"`  // measure the longest batch before the first step
 	Limit  event.Bytes `json:"limit,omitempty"`  // host memory that the job may use
 	// Factor is the share of the free memory to plan with; 0 means all of it. At LevelArgs it is by

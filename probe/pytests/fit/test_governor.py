@@ -156,7 +156,8 @@ class Choice(unittest.TestCase):
         ):
             asked[len(together)] = registry._together([params for _, params in together])
         self.assertEqual(
-            asked[3], {"limit": None, "failed": True, "factor": 0.75, "untried": False}
+            asked[3],
+            {"limit": None, "failed": True, "later": False, "factor": 0.75, "untried": False},
         )
         for count, least in ((3, True), (2, False)):
             chief = governor.Governor(lambda *a, **k: None, set(BOTH), **asked[count])
@@ -176,6 +177,7 @@ class Choice(unittest.TestCase):
 
         class Card(room.HostRoom):
             is_card = True
+            kept = room.HostRoom.held
 
         def adam(parameters):
             return torch.optim.AdamW(parameters, 1e-3)

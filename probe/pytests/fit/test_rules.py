@@ -12,6 +12,7 @@ from _memroom_probe.fit.batch.joined import Joined
 from _memroom_probe.fit.calls import packing
 from _memroom_probe.fit.choose import choices, forecast, governor, means, search, telling, traits
 from _memroom_probe.fit.choose.case import Case
+from _memroom_probe.fit.choose.company import Companies
 from _memroom_probe.fit.measure import cost, rounding, spaces, speed
 from _memroom_probe.fit.memory import room
 from _memroom_probe.fit.remedies import accumulate, microbatch
@@ -699,3 +700,24 @@ class HalfPrecision(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+class Company(unittest.TestCase):
+    """Calls that wait for one backward pass together."""
+
+    def test_more_than_ever(self):
+        a, b, known = case(choice(9, 9, 1)), case(choice(9, 9, 1)), Companies()
+        self.assertTrue(known.is_new({a: 1}))
+        known.saw([{a: 1}, {a: 2}, {b: 1}])
+        for counts, new in (({a: 1}, 0), ({a: 2}, 0), ({a: 3}, 1), ({b: 1}, 0), ({a: 1, b: 1}, 1)):
+            self.assertEqual(known.is_new(counts), bool(new), counts)
+        known.saw([{a: 2, b: 1}])
+        self.assertEqual(known.known, [{a: 2, b: 1}], "smaller ones are within it")
+        known.forget_gone()
+        self.assertEqual(known.known, [], "their modules are gone")
+
+    def test_many_companies_are_not_kept(self):
+        known = Companies()
+        for _ in range(1000):
+            known.saw([{case(choice(9, 9, 1)): 1}])
+        self.assertLess(len(known.known), 100)

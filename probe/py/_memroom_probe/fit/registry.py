@@ -67,6 +67,7 @@ def _together(some):
     return {
         "limit": min(limits, default=None),
         "failed": any(params.get("failed") for params in some),
+        "later": any(params.get("later") for params in some),
         "factor": min([params.get("factor", 1.0) for params in some], default=1.0),
         "untried": any(params.get("untried") for params in some),
     }

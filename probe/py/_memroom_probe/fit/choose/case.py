@@ -40,6 +40,21 @@ class Case:
     amplifies: str = ""  # why small differences grow in this training, where they do
     half: bool = False  # it computes in half precision
     rounding: str = ""  # how small they are at first, in words, where that is known
+    parameters: List["weakref.ref[torch.nn.Parameter]"] = dataclasses.field(default_factory=list)
+    trained: int = 0  # of its parameters when the choice was made
+
+    def trains_more(self) -> bool:
+        """Whether parameters are trained that were not when the choice was made: what they need
+        for that is saved since. It is asked before every call, so the module is not gone through.
+        """
+        return self._trained() > self.trained
+
+    def _trained(self) -> int:
+        return sum(p.requires_grad for p in (ref() for ref in self.parameters) if p is not None)
+
+    def note_trained(self, module: torch.nn.Module) -> None:
+        self.parameters = [weakref.ref(p) for p in module.parameters()]
+        self.trained = self._trained()
 
 
 @dataclasses.dataclass

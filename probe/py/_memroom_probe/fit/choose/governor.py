@@ -17,7 +17,7 @@ from ..memory.floor import Teller
 from ..remedies import microbatch, without_modules
 from . import choices, sizes
 from .case import Case, Size, case_of
-from .cases import Cases
+from .cases import Cases, gradients_of
 from .derived import Derived
 from .evaluation import Evaluation
 from .look import Look
@@ -25,7 +25,7 @@ from .means import Means, Say
 from .running import Running
 from .search import least
 from .settle import Settling
-from .traits import is_differentiated
+from .traits import is_differentiated, is_one_of_several_ranks
 from .unmeasured import Unmeasured
 
 if TYPE_CHECKING:  # it is loaded where it was asked for
@@ -35,9 +35,9 @@ LARGER = 1.05  # times the batch a choice was made for, from which it is made an
 
 
 class Governor:
-    """The handler of outermost calls. allowed, limit, failed, factor: as of Means; teller: says
-    when not even weights, gradients and optimizer state fit; untried: modules must not be run on
-    parts of their batches; worst: knows the longest batch, where that was asked for; budget:
+    """The handler of outermost calls. allowed, limit, failed, factor, later: as of Means; teller:
+    says when not even weights, gradients and optimizer state fit; untried: modules must not be run
+    on parts of their batches; worst: knows the longest batch, where that was asked for; budget:
     compiled programs are made smaller where they are compiled.
     """
 
@@ -52,10 +52,11 @@ class Governor:
         untried: bool = False,
         worst: Optional["Worst"] = None,
         budget: bool = False,
+        later: bool = False,
     ) -> None:
         self._worst, self._teller = worst, teller or Teller(say, limit)
         teller = self._teller
-        means = self.means = Means(say, allowed, limit, failed, factor)
+        means = self.means = Means(say, allowed, limit, failed, factor, later)
         cases = self.cases = Cases()
         micro = self._micro = microbatch.MicroBatch(
             say, lambda module, inputs, plan: cases.trained[module].choice.share
@@ -103,6 +104,7 @@ class Governor:
         size = sizes.size_of(args, kwargs)
         case = self._known(module, call, args, kwargs, frozen, size)
         self._derived.tell(case)
+        self._fit_beside_more(module, case)
         self._leave_room_for_as_many(case)
         mark = self.settling.step.begins(case)
         larger = sizes.growth(case.proven_size, size) > 1
@@ -127,8 +129,9 @@ class Governor:
         frozen: bool,
         size: Size,
     ) -> Case:
-        """The Case of the call, made now where there is none for a batch of this size. The step
-        before is settled first where it is over.
+        """The Case of the call, made now where there is none for a batch of this size, or for
+        as many trained parameters: layers may be trained from some epoch on only. The step before
+        is settled first where it is over.
         """
         case = (self.cases.frozen if frozen else self.cases.trained).get(module)
         settling = self.settling
@@ -138,9 +141,31 @@ class Governor:
         if frozen:
             case = case or self._begin_frozen(module)
             case.size = sizes.largest(case.size, size)
-        elif case is None or sizes.growth(case.size, size) > LARGER:
+        elif case is None or sizes.growth(case.size, size) > LARGER or case.trains_more():
             case = self._begin(module, call, args, kwargs, size)
         return case
+
+    def _fit_beside_more(self, module: torch.nn.Module, case: Case) -> None:
+        """More calls wait for one backward pass than the choices were made for, as in a rollout
+        that becomes longer. This one takes what is left, and the step is watched as a first one is.
+        """
+        settling = self.settling
+        if not (case.settled and case.candidates) or not settling.is_more_than_ever(case):
+            return
+        if is_one_of_several_ranks():
+            return  # the choice is one for all of them
+        around = self.means.around(module)
+        waiting = [m for m in settling.step.marks if m.waits()]
+        settling.step.observe(around, gradients_of({case, *(m.case for m in waiting)}))
+        for known in (case, *(m.case for m in waiting)):
+            known.settled = bool(known.unmeasured)
+        free, case.proven = self.means.free(around, around.held()), 0
+        if case.choice.needs <= free:
+            return
+        fitting = [c for c in case.candidates if c.needs <= free]
+        equal = [c for c in fitting if c.bitwise] or fitting
+        smallest = least(case.candidates, lambda c: c.needs)
+        self.cases.use({case: min(equal, key=lambda c: c.price, default=smallest)})
 
     def _leave_room_for_as_many(self, case: Case) -> None:
         """In a step that is seen for the first time nobody knows how often a module will be called
@@ -175,6 +200,7 @@ class Governor:
         if case is None:
             case = self.look.case(module, call, args, kwargs)
             case.size = size
+        case.note_trained(module)
         self.settling.forget_gone()
         self.cases.begin(module, case)
         self.settling.step.observe(self.means.around(module))

@@ -20,9 +20,9 @@ BELOW = 0.97  # times what has failed that is tried at the most
 
 class Means:
     """allowed: ids of remedies; limit: bytes, if the caller knows a lower wall; failed: the whole
-    batch is known not to fit; factor: share of the room to plan with, lowered after a plan that was
-    too bold. Whoever chooses is handed the same Means, because optimizer state that one of them
-    sends away makes room for all.
+    batch is known not to fit; later: it ran out when steps had been done already; factor: share of
+    the room to plan with, lowered after a plan that was too bold. Whoever chooses is handed the
+    same Means, because optimizer state that one of them sends away makes room for all.
     """
 
     def __init__(
@@ -32,9 +32,10 @@ class Means:
         limit: Optional[int] = None,
         failed: bool = False,
         factor: float = 1.0,
+        later: bool = False,
     ) -> None:
         self.say, self.allowed, self.limit = say, allowed, limit
-        self.failed, self.factor = failed, factor
+        self.failed, self.factor, self.later = failed, factor, later
         self.state = (
             optimizer_offload.StateAway(say, self._state_does_not_fit)
             if "optimizer_offload" in allowed

@@ -9,6 +9,7 @@ from ..memory.floor import Teller
 from .case import Case
 from .cases import Cases, gradients_of
 from .choices import Choice
+from .company import Companies, Counts
 from .derived import Derived
 from .forecast import UNSEEN, Forecast
 from .means import BELOW, ROOM_TO_GROW, Means
@@ -36,7 +37,6 @@ MOST_KINDS = 6  # of steps in one loop
 FAR = 0.1
 LOOSENINGS = 2  # how often what a first choice left over may be used
 
-Counts = Dict[Case, int]  # calls that wait for one backward pass: how many of each
 Taken = Dict[Case, Choice]
 # Which calls wait together -> (they, bytes they may be predicted for)
 Rooms = Dict[FrozenSet[Case], Tuple[Counts, float]]
@@ -101,6 +101,8 @@ class Settling:
         self._forecasts: Dict[FrozenSet[Tuple[Case, int]], Forecast] = {}
         self._seen: Set[FrozenSet[Case]] = set()  # the sets of calls that were seen together
         self._rooms: Rooms = {}
+        self._companies = Companies()  # that whole steps were done with
+        self._more = False  # steps are to come that need more than those that were seen
         self._loosened = 0  # how often what was left over has been used
 
     def forget_gone(self) -> None:
@@ -111,15 +113,21 @@ class Settling:
 
         self._rooms = {key: known for key, known in self._rooms.items() if there(key)}
         self._seen = {key for key in self._seen if there(key)}
+        self._companies.forget_gone()
         self._forecasts = {
             key: known for key, known in self._forecasts.items() if there(c for c, _ in key)
         }
+
+    def is_more_than_ever(self, case: Case) -> bool:
+        """Whether one more call of this module makes a company that no step was done with."""
+        return self._companies.is_new(self.step.company(case))
 
     def settle(self) -> None:
         """Takes the cheapest choices that fit together. Once that is done it only ever tightens, so
         that it cannot swing.
         """
         step, self.step = self.step, Step()
+        self._companies.saw(step.companies.known)
         stays, new = 0.0, self._may_be_followed_by_others(step)
         if new:
             self.step.observe(step.around, gradients_of(step.together))
@@ -202,7 +210,7 @@ class Settling:
         always = seen.always()
         far = seen.first and seen.step.around.is_card and len(seen.forecast.seen) == 1
         far = far and free - now > FAR * limit
-        taken, free, always = self._cheapest(seen, free, always)
+        taken, free, always = self._cheapest(self._with_more_to_come(seen), free, always)
         taken = self._or_what_ran(seen, taken, free, now)
         if wall:
             taken = roomier(seen.cases, taken, min(free, self._means.below(now, wall, limit)))
@@ -210,6 +218,22 @@ class Settling:
             return
         self._derived.settle(free - together(seen.cases, taken.get))
         self._take(seen, taken, always, far)
+
+    def _with_more_to_come(self, seen: _Watched) -> _Watched:
+        """Where an attempt did some steps as they are and then ran out, as with a rollout that
+        becomes longer or a loss that begins after an epoch, more calls will wait together: twice as
+        many, is the guess. What needs more than there is was not among those steps.
+        """
+        as_it_is = together(seen.cases, lambda c: c.candidates[0])
+        self._more = (
+            self._means.later
+            and seen.step.around.is_card
+            and not self.varies  # a longer batch is seen before it runs
+            and seen.beside() + as_it_is <= seen.step.around.limit
+        )
+        if not self._more:
+            return seen
+        return dataclasses.replace(seen, cases={case: 2 * n for case, n in seen.cases.items()})
 
     def _cheapest(self, seen: _Watched, free: float, always: float) -> Tuple[Taken, float, float]:
         """The choices, and the room for them and what is there besides, which are others once
@@ -298,6 +322,8 @@ class Settling:
         batches differ the next one may be longer.
         """
         around = step.around
+        if self._more:
+            return
         if self._loosened >= LOOSENINGS or self._means.factor < 1 or self.varies or self._worst:
             return
         if not around.is_card or not all(case.settled for case in cases):

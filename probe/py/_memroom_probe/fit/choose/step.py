@@ -10,6 +10,7 @@ import torch
 from ..batch.inputs import is_tensor
 from ..calls import tree
 from ..memory import room
+from .company import Companies
 from .search import AGAIN, largest, together
 
 
@@ -20,6 +21,7 @@ class Step:
 
     def __init__(self):
         self.marks, self.together = [], {}
+        self.companies = Companies()
         _steps.add(self)
         self._most = []  # the marks of the calls that wait together, where they take most
         self.around: Any = None  # the room that is watched
@@ -28,11 +30,12 @@ class Step:
 
     def observe(self, around, gradients=0):
         """From now on the peak is read. gradients: bytes that are held and counted with the
-        choices.
+        choices, as those of calls are which wait already.
         """
         around.start_peak()
         if self.around is None:
-            self.around, self.held_before = around, around.held() - gradients
+            stay = sum(m.choice.stays for m in self.marks if m.waits())
+            self.around, self.held_before = around, around.held() - gradients - stay
             self.gradients = gradients
             _watching.add(self)
 
@@ -40,13 +43,24 @@ class Step:
         self.marks = [m for m in self.marks if m.waits()]
         mark = _Mark(case)
         self.marks.append(mark)
-        counts: dict = {}
-        for m in self.marks:
-            counts[m.case] = counts.get(m.case, 0) + 1
+        counts = self._counts()
+        self.companies.saw([counts])
         if together(counts, largest) >= together(self.together, largest):
             self.together = counts
             self._most = list(self.marks)
         return mark
+
+    def _counts(self):
+        counts: dict = {}
+        for m in (m for m in self.marks if m.waits()):
+            counts[m.case] = counts.get(m.case, 0) + 1
+        return counts
+
+    def company(self, case):
+        """The calls that wait for their backward pass, and one more of this module."""
+        counts = self._counts()
+        counts[case] = counts.get(case, 0) + 1
+        return counts
 
     def waiting(self, case):
         """How many calls of the module wait for their backward pass."""
