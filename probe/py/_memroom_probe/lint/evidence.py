@@ -795,7 +795,17 @@ def published(file: Any, s: ast.stmt) -> bool:
         and isinstance(n.value, (ast.Constant, ast.JoinedStr, ast.BinOp))
         and any(isinstance(t, ast.Name) and t.id in asked for t in n.targets)
     ]
-    return any(_of_others(x) for x in [s, *set_here])
+    names = {key(t) for t in targets(s)} - {None}
+    around = file.places[s].function if s in file.places else None
+    beside = [  # state = load_url(address) in the other branch
+        n
+        for n in walk(around or file.tree)
+        if isinstance(n, ast.Assign)
+        and isinstance(n.value, ast.Call)
+        and method(n.value) in ("load_url", "load_state_dict_from_url")
+        and names & {key(t) for t in n.targets}
+    ]
+    return bool(beside) or any(_of_others(x) for x in [s, *set_here])
 
 
 def _of_others(s: ast.AST) -> bool:

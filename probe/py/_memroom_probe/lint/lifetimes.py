@@ -502,7 +502,7 @@ class Judge:
                     _handed(path[-1].where, n.where),
                     "`%s` of every batch is kept in `%s` on the card: it grows with the dataset"
                     % (n.label or "the output", obj.label or "a list"),
-                    hint=_vectors(n.label, obj.label)
+                    hint=_vectors(n.label, obj.label, _put_name(path[-1].where[-1][1]))
                     or _ids_of_words(loop.node)
                     or not _large(self.file, path[-1].where[-1][1], n.label, obj.label)
                     or _class_scores(self.file, path[-1].where[-1][1], n.label, obj.label)
@@ -833,6 +833,8 @@ class Judge:
                 continue
             if slot.label and not _reads(s, slot.label):
                 continue  # made anew from something else
+            if _moved_itself(s) or _only_moved(s):
+                continue  # cut or moved behind the loop: nothing is joined here
             if slot.label and (_cut_back(self.file, s, slot.label) or _first_out(s, slot.label)):
                 continue
             if slot.label and _begun_in(loop.node, slot.label):
@@ -1253,6 +1255,15 @@ def _vectors(*labels: Any) -> bool:
     return any(_FEATURES.search(x.split(".")[-1]) for x in labels if x)
 
 
+def _put_name(s: Any) -> str:
+    """features of rows.append(features.detach())"""
+    call = s.value if isinstance(s, ast.Expr) else None
+    value = call.args[-1] if isinstance(call, ast.Call) and call.args else None
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        value = value.func.value
+    return value.id if isinstance(value, ast.Name) else ""
+
+
 def _of_pixels(file: Any) -> bool:
     """One number for each pixel: what argmax gives is as large as an image."""
     names = _words(file.tree) | {c.name for c in file.nodes if isinstance(c, ast.ClassDef)}
@@ -1581,6 +1592,15 @@ def _gives_log_probs(function: Any) -> bool:
     return function is not None and any(
         isinstance(n, ast.Call) and method(n) == "log_prob" for n in walk(function)
     )
+
+
+def _only_moved(s: Any) -> bool:
+    """bank = bank.detach().cpu()"""
+    value = s.value if isinstance(s, ast.Assign) else None
+    names = {key(t) for t in targets(s)} if value is not None else set()
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and not value.args:
+        value = value.func.value
+    return value is not None and key(value) in names - {None}
 
 
 def _reads(s: Any, name: str) -> bool:
