@@ -1,7 +1,7 @@
 """What the other files of a project show about a finding.
 
 A rule sees one file. A list that grows there may be emptied by the trainer in another, and a
-function that evaluates with gradients may be called under no_grad only. The other files are read
+function that evaluates with gradients may be called under no_grad. The other files are read
 when a finding asks, never before: those that were given with this one, and those beside it.
 """
 
