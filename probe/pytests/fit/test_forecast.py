@@ -73,6 +73,17 @@ class Readings(unittest.TestCase):
         known.read(200, 150)
         self.assertEqual(known.room_for(300), 300)
 
+    def test_a_peak_at_another_moment(self):
+        """Less was taken than predicted: that counts for more of the same where it grew with what
+        was predicted, and not where it stayed as it was.
+        """
+        for second, expected in ((160, 360), (120, 300), (90, 300)):
+            known = Forecast()
+            known.read(100, 100, 100, "offload")
+            known.read(150, 150, 90, "blocks")
+            known.read(200, 200, second, "offload")
+            self.assertEqual(known.room_for_more(320 if second == 160 else 300), expected)
+
     def test_a_work_space_hides_what_was_taken(self):
         known = Forecast(unseen=0.25)
         known.read(100, 100)

@@ -5,12 +5,13 @@ how wrong it is: once as a difference, and from two steps with different choices
 the difference grows with what is predicted.
 """
 
-from typing import List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 MOST = 1.0  # bytes that may be missing for each byte that is predicted, at the most
 # The same, taken until a second choice has been seen. A UNet, whose gradients wait for the other
 # end of its skip connections, missed 0.1 to 0.3.
 UNSEEN = 0.15
+FLAT = 0.5  # bytes more that were taken for each byte more that was predicted, at the least
 APART = 0.1  # share by which two readings must be apart to tell how it grows
 
 
@@ -23,14 +24,26 @@ class Forecast:
         self.unseen = unseen
         self.seen: List[Tuple[float, float]] = []  # (predicted, real) bytes, smallest first
         self._last = (0.0, 0.0)  # the last one, with what the step took where that is less
+        self._took: Dict[str, List[Tuple[float, float]]] = {}  # of each kind, what steps took
 
-    def read(self, predicted: float, real: float, seen: Optional[float] = None) -> None:
+    def read(
+        self, predicted: float, real: float, seen: Optional[float] = None, kind: str = ""
+    ) -> None:
         """Notes what a step was predicted to take, and what it is taken to have taken. seen: what
-        it took, where that may be less because it was of one kind.
+        it took, where that may be less because it was of one kind; kind: that of its choices.
         """
+        took = real if seen is None else min(real, seen)
+        flat = any(
+            took - less < FLAT * (predicted - lower)
+            for lower, less in self._took.get(kind, [])
+            if lower < predicted
+        )
         self.seen.append((predicted, real))
         self.seen.sort()
-        self._last = predicted, real if seen is None else min(real, seen)
+        self._took.setdefault(kind, []).append((predicted, took))
+        # Where more was predicted and no more taken, the peak was at another moment, which says
+        # nothing of this one.
+        self._last = predicted, real if flat else took
 
     def missed(self) -> float:
         """Bytes by which a prediction was too low at the most; below 0 where none was."""

@@ -191,7 +191,7 @@ class Settling:
             seen = real
             # What a loss is taken to need may be too much. The rest was measured.
             real = max(real, predicted - sum(case.beside for case in cases))
-        forecast.read(predicted, real, seen)
+        forecast.read(predicted, real, seen, step.kinds())
         return forecast
 
     def _choose(self, seen: _Watched) -> None:

@@ -72,6 +72,10 @@ class Step:
         needed = [c.needs - c.stays for c in chosen]
         return sum(c.stays for c in chosen) + max(needed, default=0)
 
+    def kinds(self):
+        """Of the choices that they were made with."""
+        return ", ".join(sorted({m.choice.kind for m in self._most}))
+
     def forget(self, mark):
         """The call is not what it was taken for."""
         self.marks.remove(mark)
