@@ -844,11 +844,15 @@ class Travels(unittest.TestCase):
         """However it is handed over, nothing but the graph holds it, and the graph has sent it."""
         pair = collections.namedtuple("pair", "x y")
         fields = dataclasses.make_dataclass("fields", ["x"])
+        frozen = dataclasses.make_dataclass(
+            "frozen", ["x"], frozen=True, namespace={"__slots__": ("x",)}
+        )  # it cannot be copied
         ways = (
             lambda x: ((x,), {}),
             lambda x: ((), {"x": x}),
             lambda x: ((pair(x, 1),), {}),
             lambda x: ((fields(x),), {}),
+            lambda x: ((frozen(x),), {}),
             lambda x: (([{"x": x}, None],), {}),
             lambda x: ((fields({"x": [x]}),), {"more": (1, 2)}),
         )

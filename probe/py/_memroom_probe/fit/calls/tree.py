@@ -3,7 +3,6 @@ together again.
 """
 
 import collections
-import copy
 import dataclasses
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -75,21 +74,16 @@ def _maker(value):
     would stay on the card with it.
     """
     kind = type(value)
+    if dataclasses.is_dataclass(value):  # outputs of transformers are dicts at the same time
+        return lambda pairs: kind(**dict(pairs))
     if isinstance(value, collections.abc.Mapping):
-        if dataclasses.is_dataclass(value):  # of transformers: a dict and a dataclass at once
-            return lambda pairs: kind(**dict(pairs))
         if isinstance(value, collections.defaultdict):
             factory = value.default_factory
             return lambda pairs: kind(factory, pairs)
         return lambda pairs: kind(dict(pairs))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return lambda pairs: kind(*[v for _, v in pairs])
-    if isinstance(value, (list, tuple)):
-        return lambda pairs: kind(v for _, v in pairs)
-    empty = copy.copy(value)  # a dataclass: what is no field comes along
-    for field in dataclasses.fields(value):
-        object.__setattr__(empty, field.name, None)
-    return lambda pairs: dataclasses.replace(empty, **dict(pairs))
+    return lambda pairs: kind(v for _, v in pairs)
 
 
 def holds_tensors(value, is_tensor):
