@@ -10,8 +10,8 @@ Counts = Dict[Case, int]  # calls that wait for one backward pass: how many of e
 
 
 class Companies:
-    """Those that were seen. A rollout that becomes longer, or a term of the loss
-    that begins after some epochs, brings one that nobody has planned for.
+    """Those that were seen. A rollout that becomes longer, or a term of the loss that begins after
+    some epochs, brings one that nobody has planned for.
     """
 
     def __init__(self) -> None:

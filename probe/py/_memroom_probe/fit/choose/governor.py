@@ -14,6 +14,7 @@ import torch
 from ..batch.inputs import Cannot, any_inputs
 from ..calls.modules import worth_it
 from ..memory.floor import Teller
+from ..memory.room import is_one_of_several_ranks
 from ..remedies import microbatch, without_modules
 from . import choices, sizes
 from .case import Case, Size, case_of
@@ -25,7 +26,7 @@ from .means import Means, Say
 from .running import Running
 from .search import least
 from .settle import Settling
-from .traits import is_differentiated, is_one_of_several_ranks
+from .traits import is_differentiated
 from .unmeasured import Unmeasured
 
 if TYPE_CHECKING:  # it is loaded where it was asked for

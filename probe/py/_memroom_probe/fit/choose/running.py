@@ -96,7 +96,7 @@ class Running:
             before = Before(module, COPIED)
 
     def _may_run_again(self, module: torch.nn.Module, case: Case) -> bool:
-        if traits.is_one_of_several_ranks():
+        if room.is_one_of_several_ranks():
             return False
         known = bool(case.candidates or case.unmeasured)
         around = self._means.around(module)

@@ -118,7 +118,3 @@ def if_graphs_stay(candidates: List[Choice], free: float) -> List[Choice]:
         return candidates
     once = [c for c in candidates if not runs_twice(c)]
     return once if any(c.needs <= free for c in once) else candidates
-
-
-def is_one_of_several_ranks() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -13,6 +13,7 @@ import torch
 from ..batch.inputs import is_tensor
 from ..calls import aside, generators, keepsakes, outermost, packing, tree, weights
 from ..calls.again import bears_no_grad, without_own_drops
+from ..memory.room import is_one_of_several_ranks
 from ..remedies import sparse_gradients
 from .parts import Record
 
@@ -135,8 +136,7 @@ def way_to_gradients(module, call, inputs, rows, room):
             p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None)
             for p in module.parameters()
         )
-        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        if not bears_no_grad(why) or hooked or distributed:
+        if not bears_no_grad(why) or hooked or is_one_of_several_ranks():
             raise
     finally:
         generators.put_back(states)

@@ -169,9 +169,13 @@ def _job_folder():
     return None
 
 
+def is_one_of_several_ranks():
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def _ranks_here():
     """Processes on this machine that train together."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    if not is_one_of_several_ranks():
         return 1
     size = torch.distributed.get_world_size()
     here = os.environ.get("LOCAL_WORLD_SIZE", "")
