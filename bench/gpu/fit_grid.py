@@ -6,16 +6,16 @@ quarter, half, three quarters or all of the blocks checkpointed; all that is sav
 (torch's save_on_cpu). Each point runs without a cap and its peak of allocated bytes is read. Under
 a cap, the best is the fastest of the points whose peak is below it. A point is left out where one
 with no more pieces and no more blocks fits under both caps already: it only computes more. --fit
-runs under the cap
-itself, as it would after an attempt that ran out. Then the best by hand is timed once more under
-the same cap, as many steps; where it runs out there, the next best. Models with BatchNorm are not
-cut by hand either. Processes start side by side, but only one computes at a time; nothing else may
-run on the card. A row is written as soon as it is known; rows that are there are not run again. The
-jobs of which no row has ever been taken come first. --table prints the median and the worst.
+runs under the cap itself, as it would after an attempt that ran out. Then the best by hand is timed
+under the same cap, in the same process, as many steps; where it runs out there, the next best.
+Models with BatchNorm are not cut by hand either. Processes start side by side, but only one
+computes at a time; nothing else may run on the card. A row is written as soon as it is known; rows
+that are there are not run again. The jobs of which no row has ever been taken come first. --table
+prints the median and the worst.
 
 --known takes the points of the grid from the newest rows beside this file, because no build of ours
-changes them, and times only the best of them anew. Where the script's own peak is another than in
-those rows, the whole grid is run.
+changes them, and times only those that may be the best anew. Where the script's own peak is another
+than in those rows, the whole grid is run.
 """
 
 import argparse
@@ -40,7 +40,8 @@ PIECES = (1, 2, 4, 8)
 BLOCKS = (0, 0.25, 0.5, 0.75, 1)
 STEPS, AWAY_STEPS, FIT_STEPS = 3, 2, 22
 LAST = 6  # steps that are timed of FIT_STEPS: before them --fit still looks for its choice
-CLOSE, CLOSEST = 1.1, 2  # so many points no slower than this times the best are timed again
+CLOSE, CLOSEST = 1.1, 2  # so many points no slower than this times the best are timed again,
+STALLED = 1.3  # and up to this where the allocator gave memory back in all of these
 # Those of which the newest choice has no row yet.
 FIRST = "bert-fp32 regnet-fp32 vit-fp32 encoder-fp32 gpt2-loss-fp32 gpt2-outside-fp32".split()
 
@@ -339,7 +340,7 @@ def known_grid(name, peak):
 
 def turn_of(path):
     """Files of rows are named by the turn in which they were taken."""
-    turns = "second third fourth fifth sixth seventh eighth".split()
+    turns = "second third fourth fifth sixth seventh eighth ninth tenth".split()
     return next((i for i, turn in enumerate(turns) if "-%s-" % turn in path), -1)
 
 
@@ -428,20 +429,29 @@ def fitted(torch, card, job, made, limit):
 
 
 def best_under(torch, card, job, made, grid, limit):
-    """The fastest by hand under the limit; None where none runs. The first that runs there and
-    those nearly as fast are timed once more. The faster of a point's two times counts.
+    """The fastest by hand under the limit, as it is in this run; None where none runs. The first
+    that runs there and those nearly as fast are timed; more of them where a point that is fast
+    without a cap stalls under it.
     """
     timed: list = []
     for point in sorted(grid, key=lambda g: g["seconds"]):
         if point["peak"] > limit:
             continue
-        if timed and (len(timed) == CLOSEST or point["seconds"] > CLOSE * timed[0]["known"]):
+        if timed and not worth_timing(point["seconds"], timed):
             break
         got = timed_under(torch, card, job, made, point, limit)
         if got:
-            seconds = min(point["seconds"], got["seconds"])
-            timed.append(dict({**point, **got}, seconds=seconds, known=point["seconds"]))
+            timed.append(dict({**point, **got}, known=point["seconds"]))
     return min(timed, key=lambda g: g["seconds"], default=None)
+
+
+def worth_timing(seconds, timed):
+    """Whether a point may be the fastest under the limit. seconds: without it; timed: points that
+    were, fastest without it first.
+    """
+    if all(t.get("flushes") for t in timed):
+        return len(timed) <= CLOSEST and seconds <= STALLED * timed[0]["known"]
+    return len(timed) < CLOSEST and seconds <= CLOSE * timed[0]["known"]
 
 
 def timed_under(torch, card, job, made, point, limit):
