@@ -8,8 +8,11 @@ in host memory: exact for every module, and slow.
 """
 
 import dataclasses
-from typing import List, Optional, Sequence
+from typing import Any, Collection, Iterator, List, Optional, Sequence, Tuple
 
+from ..batch.inputs import Inputs
+from ..measure.cost import Cost
+from ..measure.spaces import Moment
 from ..remedies import microbatch
 from ..remedies.checkpointing import Part
 
@@ -88,7 +91,16 @@ def as_it_is() -> Choice:
     return Choice("as it is", 0, 0)
 
 
-def _choice(words, needs, stays, twice, cost, rows, checkpoint=(), **more):
+def _choice(
+    words: str,
+    needs: float,
+    stays: float,
+    twice: float,
+    cost: Cost,
+    rows: int,
+    checkpoint: Sequence[Part] = (),
+    **more: Any,
+) -> Choice:
     """A Choice with its seconds."""
     choice = Choice(words, needs, stays, twice, checkpoint=checkpoint, **more)
     choice.seconds = _seconds(cost, rows, choice.pieces) * (
@@ -97,7 +109,7 @@ def _choice(words, needs, stays, twice, cost, rows, checkpoint=(), **more):
     return choice
 
 
-def _seconds(cost, rows, pieces):
+def _seconds(cost: Cost, rows: int, pieces: int) -> float:
     """A piece costs something, whatever a measurement of milliseconds says, and takes its least
     time however small it is.
     """
@@ -105,7 +117,7 @@ def _seconds(cost, rows, pieces):
     return fixed * pieces + max(cost.floor * pieces, cost.time_row * rows)
 
 
-def extra(cost, rows):
+def extra(cost: Cost, rows: int) -> float:
     """Bytes that a loss outside of the module is taken to need, until that has been seen."""
     return (
         0
@@ -114,7 +126,9 @@ def extra(cost, rows):
     )
 
 
-def all_of(inputs, plan, cost, offload):
+def all_of(
+    inputs: Inputs, plan: Optional[microbatch.Plan], cost: Cost, offload: bool
+) -> Iterator[Choice]:
     """Every choice that is thought of; the first is to change nothing. offload: whether host memory
     may be used.
     """
@@ -155,7 +169,9 @@ def all_of(inputs, plan, cost, offload):
         yield from _offloaded(rows, cost, beside)
 
 
-def with_spaces(candidates, moments, rows):
+def with_spaces(
+    candidates: Sequence[Choice], moments: Sequence[Moment], rows: int
+) -> Iterator[Choice]:
     """The same choices, those that are equal to the bit with room for the work spaces that
     libraries want. moments: of measure.spaces; without any, the choices as they are. What lies
     before a convolution is held in both passes, what comes after it is not there yet, or gone.
@@ -169,7 +185,7 @@ def with_spaces(candidates, moments, rows):
         yield choice
 
 
-def _drawing(plan, cost, beside, rows):
+def _drawing(plan: microbatch.Plan, cost: Cost, beside: float, rows: int) -> Tuple[Cost, float]:
     """(cost, bytes beside) for pieces, each of which may draw for the whole batch."""
     if plan.draws is None:
         return cost, beside
@@ -177,11 +193,11 @@ def _drawing(plan, cost, beside, rows):
     return dataclasses.replace(cost, time_fixed=fixed), beside + plan.draws.row * rows
 
 
-def _gain(parts):
+def _gain(parts: Sequence[Part]) -> float:
     return sum(p.gain for p in parts)
 
 
-def _some_parts(rows, cost, beside, parts):
+def _some_parts(rows: int, cost: Cost, beside: float, parts: Sequence[Part]) -> Iterator[Choice]:
     """Some of the parts, more and more of them; the share run twice is taken as their share of what
     is saved.
     """
@@ -209,7 +225,7 @@ def _some_parts(rows, cost, beside, parts):
             )
 
 
-def _orders(cost, parts):
+def _orders(cost: Cost, parts: Sequence[Part]) -> Iterator[List[int]]:
     """The fattest first; and those first that make the peak smallest: a fat part at the end is run
     again while everything before it is still there, and saves nothing then.
     """
@@ -220,7 +236,7 @@ def _orders(cost, parts):
     chosen: list = []
     while len(chosen) < len(parts):
 
-        def peak(i):
+        def peak(i: int) -> float:
             some = {*chosen, i}
             at_loss = cost.peak_row - _gain([parts[j] for j in some])
             return max(at_loss, _at_recompute(cost, parts, some))
@@ -229,14 +245,14 @@ def _orders(cost, parts):
     yield chosen
 
 
-def _at_recompute(cost, parts, chosen):
+def _at_recompute(cost: Cost, parts: Sequence[Part], chosen: Collection[int]) -> float:
     """Bytes a row while the fattest moment of the recompute lasts: what was saved before the part,
     the part itself and what a backward pass needs beside it: two gradients as large as the largest
     tensor inside, at the least. What is saved outside parts is taken to come before them.
     """
     before = max(0, cost.saved_row - sum(p.saved for p in parts))
     beside = max(0, cost.peak_row - cost.saved_row - 2 * cost.output_row)
-    most = 0
+    most = 0.0
     for i, part in enumerate(parts):
         if i in chosen:
             most = max(most, before + part.saved + max(beside, 2 * part.largest))
@@ -244,7 +260,15 @@ def _at_recompute(cost, parts, chosen):
     return most
 
 
-def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
+def _pieces(
+    inputs: Inputs,
+    accumulates: bool,
+    cost: Cost,
+    beside: float,
+    peak_row: float,
+    saved_row: float,
+    parts: Sequence[Part],
+) -> Iterator[Choice]:
     rows, elements = inputs.rows, inputs.elements_per_row()
     outputs = cost.output_row * rows
     inner = 1.0 if parts else 0.0
@@ -302,7 +326,7 @@ def _pieces(inputs, accumulates, cost, beside, peak_row, saved_row, parts):
             )
 
 
-def _counts(rows):
+def _counts(rows: int) -> List[int]:
     """Numbers of pieces worth trying: fine at first, then coarser. Hundreds of pieces help
     nobody.
     """
@@ -312,7 +336,7 @@ def _counts(rows):
     return sorted(set(counts + [rows])) if 1 < rows <= 256 else counts
 
 
-def _offloaded(rows, cost, beside):
+def _offloaded(rows: int, cost: Cost, beside: float) -> Iterator[Choice]:
     """A part of what is saved waits on the host, alone or beside parts that are checkpointed. What
     is needed beside all of it was measured: it may be largest when little has been saved yet.
     """

@@ -1,5 +1,13 @@
 """The cheapest choices that fit together."""
 
+from typing import Callable, Dict, List, Optional, Sequence
+
+from .case import Case
+from .choices import Choice
+from .company import Counts
+
+Taken = Dict[Case, Choice]
+
 # Why small differences grow where a backward pass is run with create_graph.
 AGAIN = "its gradients are differentiated again"
 
@@ -16,11 +24,11 @@ FRUGAL = 0.4  # share of the room that a call may take in the first step
 FRUGAL_EQUAL = 0.8  # the same for a call and two like it, where results are equal to the bit
 
 
-def largest(case):
+def largest(case: Case) -> Choice:
     return case.candidates[0] if case.candidates else case.choice
 
 
-def together(cases, chosen):
+def together(cases: Counts, chosen: Callable[[Case], Choice]) -> float:
     """Bytes at the worst moment when these calls wait for one backward pass: what stays of all of
     them, and what the neediest one needs on top.
     """
@@ -30,7 +38,12 @@ def together(cases, chosen):
     )
 
 
-def frugal(candidates, free, really_free=None, spacious=False):
+def frugal(
+    candidates: Sequence[Choice],
+    free: float,
+    really_free: Optional[float] = None,
+    spacious: bool = False,
+) -> Choice:
     """For a step in which more calls may follow: the cheapest way that leaves them room, or the one
     that needs least. What is equal to the bit may leave less room, for two calls like it; what
     changes nothing may not. really_free: bytes, where free is what one dares to take; spacious: of
@@ -50,7 +63,9 @@ def frugal(candidates, free, really_free=None, spacious=False):
     return equal or _fastest(few) or least(candidates, with_others)
 
 
-def equal_for_first_step(candidates, free, amplifies):
+def equal_for_first_step(
+    candidates: Sequence[Choice], free: float, amplifies: str
+) -> Optional[Choice]:
     """Where a training amplifies rounding, or pieces differ by more than that: what is equal to
     the bit and needs least, as long as there is room for it and for what stays of one more call;
     else None. Where gradients are differentiated again nothing that runs twice, if there is another
@@ -65,36 +80,38 @@ def equal_for_first_step(candidates, free, amplifies):
     return taken if taken.needs + taken.stays <= free else None
 
 
-def _least_equal(candidates, free):
+def _least_equal(candidates: Sequence[Choice], free: float) -> Optional[Choice]:
     """What is equal to the bit and needs least, where that leaves room for two calls like it."""
     equal = [c for c in candidates if c.bitwise and c.remedies()]
     taken = least(equal, with_others) if equal else None
     return taken if taken is not None and with_others(taken) <= FRUGAL_EQUAL * free else None
 
 
-def runs_twice(choice):
+def runs_twice(choice: Choice) -> bool:
     """Whether something is computed again in the backward pass."""
     return bool(choice.checkpoint) or choice.whole
 
 
-def with_others(choice):
+def with_others(choice: Choice) -> float:
     """Bytes for this call and for what stays of two more that wait for the same backward pass."""
     return choice.needs + 2 * choice.stays
 
 
-def _fastest(candidates):
-    return min(candidates, key=lambda c: c.price) if candidates else None
+def _fastest(candidates: Sequence[Choice]) -> Optional[Choice]:
+    return min(candidates, key=lambda c: c.price, default=None)
 
 
-def least(candidates, needs, nearly=NEARLY):
+def least(
+    candidates: Sequence[Choice], needs: Callable[[Choice], float], nearly: float = NEARLY
+) -> Choice:
     """The fastest of those that need about the least: a hundred pieces for the last few bytes are
     worth nobody's while.
     """
-    least = min(needs(c) for c in candidates)
-    return _fastest([c for c in candidates if needs(c) <= nearly * least])
+    fewest = min(needs(c) for c in candidates)
+    return min([c for c in candidates if needs(c) <= nearly * fewest], key=lambda c: c.price)
 
 
-def roomier(cases, taken, free, worth=WORTH):
+def roomier(cases: Counts, taken: Taken, free: float, worth: float = WORTH) -> Taken:
     """Choices that need no more than free and are equal to the bit, as those taken are, where they
     cost not much more; else those taken. worth: times the seconds that they may cost. What is of
     the kind that is in use comes first, because steps have shown how wrong predictions of that are.
@@ -103,21 +120,21 @@ def roomier(cases, taken, free, worth=WORTH):
         return taken
     found = cheapest(cases, free, lambda case: [c for c in case.candidates if c.bitwise])
     alike = cheapest(cases, free, lambda case: _alike(case, taken[case]))
-    if together(cases, alike.get) <= free and _price(alike) <= ALIKE * _price(found):
+    if together(cases, alike.__getitem__) <= free and _price(alike) <= ALIKE * _price(found):
         found = alike
     dear = _price(found) > worth * _price(taken)
-    return taken if dear or together(cases, found.get) > free else found
+    return taken if dear or together(cases, found.__getitem__) > free else found
 
 
-def _price(taken):
+def _price(taken: Taken) -> float:
     return sum(c.price for c in taken.values())
 
 
-def _alike(case, choice):
+def _alike(case: Case, choice: Choice) -> List[Choice]:
     return [c for c in case.candidates if c.bitwise and c.kind == choice.kind] or [choice]
 
 
-def cheaper(cases, free, more):
+def cheaper(cases: Counts, free: float, more: float) -> Optional[Taken]:
     """Choices that cost clearly less than those of now and are no less exact, where there are any;
     else None. free: bytes that they may need together; more: bytes that the one case may need with
     more of the kind that is in use.
@@ -126,12 +143,12 @@ def cheaper(cases, free, more):
     if not all(case.candidates for case in cases):
         return None
 
-    def exact_enough(case):
+    def exact_enough(case: Case) -> List[Choice]:
         some = _equal_where_it_matters(case)
         return [c for c in some if c.bitwise or not case.choice.bitwise] or [case.choice]
 
     found = cheapest(cases, free, exact_enough)
-    found = found if together(cases, found.get) <= free else now
+    found = found if together(cases, found.__getitem__) <= free else now
     (case, count), *others = cases.items()
     if not others and count == 1 and case.choice.kind:
         some = [c for c in exact_enough(case) if c.kind == case.choice.kind and c.needs <= more]
@@ -139,7 +156,7 @@ def cheaper(cases, free, more):
     return found if _price(found) < GAIN * _price(now) else None
 
 
-def spacious(plain, roomy, free, amplifies):
+def spacious(plain: List[Choice], roomy: List[Choice], free: float, amplifies: str) -> List[Choice]:
     """Of two lists of the same choices, the one with room for libraries' work spaces, where that
     fits and does not cost much more.
     """
@@ -147,44 +164,44 @@ def spacious(plain, roomy, free, amplifies):
     before = [c for c in plain if c.needs <= free]
     if not fits or not before:
         return plain
-    most = (WORTH_MORE if amplifies else WORTH) * _fastest(before).price
-    return roomy if _fastest(fits).price <= most else plain
+    most = (WORTH_MORE if amplifies else WORTH) * min(c.price for c in before)
+    return roomy if min(c.price for c in fits) <= most else plain
 
 
-def cheapest_if_equal(cases, free):
+def cheapest_if_equal(cases: Counts, free: float) -> Taken:
     """The same, with choices that are equal to the bit where a training amplifies rounding, as long
     as they fit.
     """
     if any(case.amplifies for case in cases):
         taken = cheapest(cases, free, _equal_where_it_matters)
-        if together(cases, taken.get) <= free:
+        if together(cases, taken.__getitem__) <= free:
             return taken
     return cheapest(cases, free)
 
 
-def half_way(cases, taken):
+def half_way(cases: Counts, taken: Taken) -> Optional[Taken]:
     """The cheapest choices that need no more than the middle between what is done now and those
     taken, of the same kinds where these are kinds that go more or less far; None where there are
     none between.
     """
-    now, then = together(cases, lambda c: c.choice), together(cases, taken.get)
+    now, then = together(cases, lambda c: c.choice), together(cases, taken.__getitem__)
     equal = all(choice.bitwise for choice in taken.values())
 
-    def between(case):
+    def between(case: Case) -> List[Choice]:
         some = [c for c in case.candidates if c.bitwise or not equal]
         alike = [c for c in some if c.kind and c.kind == taken[case].kind]
         return alike or [c for c in some if c.remedies()] or some
 
     found = cheapest(cases, (now + then) / 2, between)
-    fits = together(cases, found.get) <= (now + then) / 2
+    fits = together(cases, found.__getitem__) <= (now + then) / 2
     return None if not fits or all(found[case] is taken[case] for case in taken) else found
 
 
-def _all(case):
+def _all(case: Case) -> List[Choice]:
     return case.candidates
 
 
-def _equal_where_it_matters(case):
+def _equal_where_it_matters(case: Case) -> List[Choice]:
     """Where gradients are differentiated again, what a second run computes is kept for that, so
     that only host memory helps, as far as there is any.
     """
@@ -195,7 +212,7 @@ def _equal_where_it_matters(case):
     return once if case.amplifies == AGAIN and any(c.offload for c in once) else equal
 
 
-def cheapest(cases, free, of=_all):
+def cheapest(cases: Counts, free: float, of: Callable[[Case], List[Choice]] = _all) -> Taken:
     """The choices with the least seconds that fit together: bytes get a price, which rises until
     they do. of: the choices that a case may take.
     """
@@ -209,7 +226,7 @@ def cheapest(cases, free, of=_all):
             )
             for case in cases
         }
-        if together(cases, taken.get) <= free:
+        if together(cases, taken.__getitem__) <= free:
             return _relaxed(cases, taken, free, of)
         price = price * 1.6 or 1e-6 * dearest / max(1.0, together(cases, largest))
     # Nothing fits: what needs least beside the others that wait, and not what changes nothing.
@@ -224,16 +241,13 @@ def cheapest(cases, free, of=_all):
     }
 
 
-def _relaxed(cases, taken, free, of):
+def _relaxed(cases: Counts, taken: Taken, free: float, of: Callable[[Case], List[Choice]]) -> Taken:
     """What the steps of the price left over, one case after the other."""
     for case in cases:
         for candidate in sorted(of(case), key=lambda c: c.price):
             if candidate.price >= taken[case].price:
                 break
-            if (
-                together(cases, lambda c, it=case, new=candidate: new if c is it else taken[c])
-                <= free
-            ):
+            if together(cases, {**taken, case: candidate}.__getitem__) <= free:
                 taken[case] = candidate
                 break
     return taken

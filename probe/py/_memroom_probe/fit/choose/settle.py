@@ -8,13 +8,13 @@ from ..memory import room
 from ..memory.floor import Teller
 from .case import Case
 from .cases import Cases, gradients_of
-from .choices import Choice
 from .company import Companies, Counts
 from .derived import Derived
 from .forecast import UNSEEN, Forecast
 from .means import BELOW, ROOM_TO_GROW, Means
 from .search import (
     AGAIN,
+    Taken,
     cheaper,
     cheapest_if_equal,
     half_way,
@@ -37,7 +37,6 @@ MOST_KINDS = 6  # of steps in one loop
 FAR = 0.1
 LOOSENINGS = 2  # how often what a first choice left over may be used
 
-Taken = Dict[Case, Choice]
 # Which calls wait together -> (they, bytes they may be predicted for)
 Rooms = Dict[FrozenSet[Case], Tuple[Counts, float]]
 
@@ -216,7 +215,7 @@ class Settling:
             taken = roomier(seen.cases, taken, min(free, self._means.below(now, wall, limit)))
         if not seen.first and all(case.choice is choice for case, choice in taken.items()):
             return
-        self._derived.settle(free - together(seen.cases, taken.get))
+        self._derived.settle(free - together(seen.cases, taken.__getitem__))
         self._take(seen, taken, always, far)
 
     def _with_more_to_come(self, seen: _Watched) -> _Watched:
@@ -243,7 +242,7 @@ class Settling:
         if self._means.failed:
             free = min(free, BELOW * together(cases, lambda c: c.candidates[0]))
         taken = cheapest_if_equal(cases, free)
-        lacks = together(cases, taken.get) > free or self._means.is_equal_without_state(
+        lacks = together(cases, taken.__getitem__) > free or self._means.is_equal_without_state(
             [case.candidates for case in cases if case.amplifies],
             free,
             any(case.amplifies for case in cases),
@@ -257,7 +256,9 @@ class Settling:
         """What was chosen, made to fit in other steps, or what is done now where that is better."""
         cases = seen.cases
         taken = self._fitting_elsewhere(cases, taken, free, now)
-        ran = free < now <= together(cases, taken.get)  # nothing fits for sure, and this did
+        ran = (
+            free < now <= together(cases, taken.__getitem__)
+        )  # nothing fits for sure, and this did
         ran = ran and any(case.choice.remedies() for case in cases)
         if ran or self._ran_equal(cases, taken, seen.step):
             return {case: case.choice for case in cases}
