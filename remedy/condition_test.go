@@ -184,11 +184,28 @@ func TestFiguresRuleOut(t *testing.T) {
 		"much is idle": {ExpandableSegments, job(size(9*event.GiB), size(2*event.GiB)), true},
 		"it shrinks the request": {MicroBatch, job(size(100*event.MiB),
 			size(0)), true},
+		"as much is held as was missing":    {Checkpointing, job(size(event.GiB), nil), true},
+		"a byte less":                       {Checkpointing, job(size(event.GiB-1), nil), false},
+		"held and idle together are enough": {Checkpointing, job(size(event.GiB-5), size(5)), true},
+		"together a byte less":              {Checkpointing, job(size(event.GiB-5), size(4)), false},
+		"as much is idle as was missing":    {ExpandableSegments, job(nil, size(event.GiB)), true},
+		"a byte less is idle":               {ExpandableSegments, job(nil, size(event.GiB-1)), false},
+		"nothing says what is idle":         {ExpandableSegments, job(size(0), nil), true},
 	} {
 		r, _ := Find(c.id)
 		if why := r.Fits(c.job); (why == "") != c.fits {
 			t.Errorf("%s: %s: %q", name, c.id, why)
 		}
+	}
+	nothing := event.Bytes(0)
+	for _, missing := range []event.Bytes{0, -1, 1} {
+		why := Job{Missing: missing, Held: &nothing}.outOfReach(Checkpointing)
+		if (why == "") != (missing <= 0) {
+			t.Errorf("%d bytes missing: %q", missing, why)
+		}
+	}
+	if r, ok := Find("not_a_remedy"); r != nil || ok {
+		t.Errorf("%v %v", r, ok)
 	}
 }
 

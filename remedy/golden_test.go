@@ -72,6 +72,7 @@ func story(r *Remedy) string {
 		told.add(j.name, said(r, j.job))
 	}
 	told.write(&b)
+	printed(&b, r)
 	did := answers{}
 	for _, s := range setups() {
 		did.add(s.name, done(r, s.setup))
@@ -118,6 +119,9 @@ func said(r *Remedy, job Job) string {
 	how := r.HowTo(job)
 	var b strings.Builder
 	fmt.Fprintf(&b, "  %s\n", r.TitleFor(job))
+	if why := r.WhyFor(job); why != r.Why {
+		fmt.Fprintf(&b, "  why  %s\n", why)
+	}
 	for _, way := range [][2]string{{"env", how.Env}, {"args", how.Args}, {"code", how.Code},
 		{"fit", how.Fit}} {
 		if way[1] != "" {
@@ -125,6 +129,76 @@ func said(r *Remedy, job Job) string {
 		}
 	}
 	return b.String()
+}
+
+// printed adds what an explanation says of logs: in which only a little is shown, and then one fact
+// more; in which everything is shown but one fact; and of every work. Only answers that differ from
+// the first of each are written.
+func printed(b *strings.Builder, r *Remedy) {
+	little := map[Fact]bool{Networks: true, TorchSeen: true, Batches: true}
+	all := facts()
+	for _, where := range []event.Where{event.WhereGPU, event.WhereHost} {
+		job := Job{Where: where, Framework: PyTorch, Work: Training, Facts: little}
+		told := answers{}
+		told.add("a log of training on "+string(where), fitting(r, job))
+		for _, f := range all {
+			job.Facts = maps.Clone(little)
+			job.Facts[f] = true
+			told.differs("and "+string(f), fitting(r, job))
+		}
+		told.write(b)
+		job.Facts = map[Fact]bool{}
+		for _, f := range all {
+			job.Facts[f] = true
+		}
+		told = answers{}
+		told.add("a log of everything on "+string(where), fitting(r, job))
+		for _, f := range all {
+			job.Facts[f] = false
+			told.differs("not that "+string(f), fitting(r, job))
+			job.Facts[f] = true
+		}
+		for _, job.Work = range []Work{Evaluating, Generating, Serving, Loading, Saving, Preparing,
+			Tables, Undecided} {
+			job.Inference = job.Work == Generating || job.Work == Serving
+			told.differs(fmt.Sprintf("but %q", job.Work), fitting(r, job))
+		}
+		told.write(b)
+	}
+}
+
+// differs adds an answer that the first one is not.
+func (a *answers) differs(name, text string) {
+	if text != a.texts[0] {
+		a.add(name, text)
+	}
+}
+
+func fitting(r *Remedy, job Job) string {
+	if why := r.Fits(job); why != "" {
+		return "  no: " + why + "\n"
+	}
+	return said(r, job)
+}
+
+// facts are all that conditions and dialects ask for, and those that only words do.
+func facts() []Fact {
+	all := everyFact()
+	for _, c := range conditions {
+		for _, f := range c.never {
+			all[f] = true
+		}
+	}
+	for _, d := range dialects {
+		for _, f := range d.never {
+			all[f] = true
+		}
+	}
+	for _, f := range []Fact{Optuna, Detection, Table, MayTrain, Arrays, Tune, LightGBM, CatBoost,
+		FramesOnly, Caching, DiskFull, LinesSeen, CSVSeen, NPYSeen, OneArray, Rollouts} {
+		all[f] = true
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 func done(r *Remedy, s Setup) string {
@@ -223,11 +297,100 @@ func jobs() []namedJob {
 		"it, on the host": {Where: event.WhereHost, Framework: PyTorch, Setup: large},
 		"it, by Trainer": {Where: event.WhereGPU, Framework: PyTorch,
 			Trainer: Transformers, Setup: large},
-		"a bare setup": {Where: event.WhereGPU, Framework: PyTorch, Setup: &Setup{}},
+		"a bare setup":    {Where: event.WhereGPU, Framework: PyTorch, Setup: &Setup{}},
+		"AMD":             {Where: event.WhereGPU, Framework: PyTorch, Maker: AMD},
+		"Intel":           {Where: event.WhereGPU, Framework: PyTorch, Maker: Intel, OwnCap: true},
+		"Ascend":          {Where: event.WhereGPU, Framework: PyTorch, Maker: Ascend, OwnCap: true},
+		"a TPU":           {Where: event.WhereGPU, Framework: PyTorch, Maker: Google},
+		"a TPU, JAX":      {Where: event.WhereGPU, Framework: JAX, Maker: Google},
+		"TensorFlow, AMD": {Where: event.WhereGPU, Framework: TensorFlow, Maker: AMD},
+		"another maker":   {Where: event.WhereGPU, Framework: PyTorch, Maker: Others, Batch: 9},
+		"its own cap":     {Where: event.WhereGPU, Framework: PyTorch, OwnCap: true},
+		"Trainer on mps":  {Where: event.WhereMPS, Framework: PyTorch, Trainer: Transformers},
+		"dask":            {Where: event.WhereHost, Dask: true, Limit: 4 * event.GiB},
+		"yarn":            {Where: event.WhereCgroup, Yarn: true},
+		"a fork":          {Where: event.WhereHost, Forked: true},
+		"joblib":          {Where: event.WhereHost, Pool: "joblib"},
+		"nnunet":          {Where: event.WhereHost, Pool: "nnunet"},
+		"datasets":        {Where: event.WhereHost, Pool: "datasets"},
+		"monai":           {Where: event.WhereGPU, Framework: PyTorch, Windows: "monai"},
+		"nnunet, windows": {Where: event.WhereGPU, Framework: PyTorch, Windows: "nnunet"},
+		"mmseg":           {Where: event.WhereGPU, Framework: PyTorch, Windows: "mmseg"},
+		"kohya":           {Where: event.WhereGPU, Framework: PyTorch, Trainer: Kohya, Batch: 7},
+		"mlx":             {Where: event.WhereMPS, Trainer: MLX},
+		"images":          {Where: event.WhereGPU, Framework: PyTorch, Images: true},
+		"images on mps":   {Where: event.WhereMPS, Framework: PyTorch, Images: true},
+		"comfyui": {Where: event.WhereGPU, Framework: PyTorch, Images: true,
+			Program: "comfyui", Inference: true},
+		"webui": {Where: event.WhereGPU, Framework: PyTorch, Images: true, Program: "webui"},
+		"invokeai": {Where: event.WhereGPU, Framework: PyTorch, Images: true,
+			Program: "invokeai"},
+		"another program of images": {Where: event.WhereGPU, Framework: PyTorch, Images: true,
+			Program: "x"},
+		"vllm's program": {Where: event.WhereGPU, Framework: PyTorch, Inference: true,
+			Program: "vllm", Share: LessShare},
+		"trials, one object": {Where: event.WhereShm, Trainer: RayTune, Asked: 5 * event.GiB,
+			Limit: 4 * event.GiB},
+		"trials, a fitting object": {Where: event.WhereShm, Trainer: RayTune,
+			Asked: 4 * event.GiB, Limit: 4 * event.GiB},
+		"read with torch 1.8": {Where: event.WhereGPU, Framework: PyTorch, Torch: "1.8",
+			Work: Training, Facts: everyFact()},
+		"read with torch 1.10": {Where: event.WhereGPU, Framework: PyTorch, Torch: "1.10",
+			Work: Training, Facts: everyFact()},
+		"read with torch 1.11": {Where: event.WhereGPU, Framework: PyTorch, Torch: "1.11",
+			Work: Training, Facts: everyFact()},
+		"read of Keras": {Where: event.WhereGPU, Framework: TensorFlow, Trainer: Keras,
+			Work: Training, Facts: everyFact()},
+		"read of Lightning": {Where: event.WhereGPU, Framework: PyTorch, Trainer: Lightning,
+			Work: Training, Facts: everyFact()},
+		"read of one image": {Where: event.WhereGPU, Framework: PyTorch, Images: true,
+			Facts: map[Fact]bool{Networks: true}},
+		"read of MLX": {Where: event.WhereMPS, Framework: JAX, Work: Training,
+			Facts: everyFact()},
+		"read of a container": {Where: event.WhereCgroup, Limit: 2 * event.GiB,
+			Facts: map[Fact]bool{}},
+		"read of Docker": {Where: event.WhereCgroup, Docker: true, Limit: 2 * event.GiB,
+			Facts: map[Fact]bool{}},
+		"read of no batches": {Where: event.WhereGPU, Framework: PyTorch, Work: Training,
+			Facts: map[Fact]bool{Networks: true, TorchSeen: true}},
+		"read of evaluation": {Where: event.WhereGPU, Framework: PyTorch, Work: Evaluating,
+			Facts: map[Fact]bool{Networks: true, TorchSeen: true, Batches: true}},
+		"read of serving": {Where: event.WhereGPU, Framework: PyTorch, Work: Serving,
+			Inference: true, Facts: map[Fact]bool{Networks: true, Batches: true}},
+		"read of generation in JAX": {Where: event.WhereGPU, Framework: JAX, Work: Generating,
+			Inference: true, Facts: map[Fact]bool{Networks: true, Batches: true}},
+		"read of Trainer's host": {Where: event.WhereHost, Framework: PyTorch, Work: Evaluating,
+			Trainer: Transformers, Facts: map[Fact]bool{Networks: true, Pretrained: true}},
+		"read of Lightning without Trainer": {Where: event.WhereGPU, Framework: PyTorch,
+			Trainer: Lightning, Work: Training, Facts: map[Fact]bool{Networks: true,
+				TorchSeen: true}},
+		"read of CatBoost": {Where: event.WhereGPU, Work: Tables,
+			Facts: map[Fact]bool{TreesSeen: true, CatBoost: true}},
+		"read of frames": {Where: event.WhereGPU, Work: Tables,
+			Facts: map[Fact]bool{TreesSeen: true, FramesOnly: true}},
+		"read of Ray's tasks": {Where: event.WhereHost, Trainer: RayTune, Fits: 2,
+			Facts: map[Fact]bool{Rays: true, DiskFull: true}},
 		"workers seen to be": {Where: event.WhereHost, Framework: PyTorch,
 			On: map[ID]string{DataLoaderWorkers: "no workers"}},
 	} {
 		list = append(list, namedJob{name, job})
+	}
+	for name, shown := range map[string][]Fact{"arrays": {OneArray}, "files": {Reads},
+		"tables": {Reads, CSVSeen}, "mapped arrays": {Reads, NPYSeen}, "lines": {Reads, LinesSeen},
+		"tables and arrays": {Reads, CSVSeen, NPYSeen}} {
+		for _, framework := range []Framework{Python, PyTorch} {
+			job := Job{Where: event.WhereHost, Framework: framework, Work: Tables,
+				Facts: map[Fact]bool{DataSeen: true, Arrays: true}}
+			for _, f := range shown {
+				job.Facts[f] = true
+			}
+			add(fmt.Sprintf("read of %s in %s", name, framework), job)
+			for _, job.Type = range []string{"float32", "uint8"} {
+				if name == "arrays" {
+					add(fmt.Sprintf("read of %s of %s in %s", name, job.Type, framework), job)
+				}
+			}
+		}
 	}
 	slices.SortStableFunc(list[1:], func(a, b namedJob) int {
 		return strings.Compare(a.name, b.name)
@@ -301,6 +464,7 @@ func recordedTimeline() *event.Timeline {
 	for i := range categories {
 		t.Ops = append(t.Ops, event.Op{Kind: event.OpFree, ID: int32(i + 1)})
 	}
+	t.Marks = append(t.Marks, event.Mark{At: len(t.Ops), Step: 2})
 	return t
 }
 
