@@ -105,7 +105,8 @@ func TestReadingBetweenDetails(t *testing.T) {
 // TestRefreshFindsWhoBelongs: by descent, by cgroup or by both; our own processes never do.
 func TestRefreshFindsWhoBelongs(t *testing.T) {
 	root := tree(t, join(process(10, 1, 0, "11 12 "), process(11, 1, 0, ""),
-		process(12, 1, 0, "13"), process(13, 1, 0, ""), map[string]string{"cg/cgroup.procs": "10\n12\n21\nx\n"}))
+		process(12, 1, 0, "13"), process(13, 1, 0, ""),
+		map[string]string{"cg/cgroup.procs": "10\n12\n21\nx\n"}))
 	group := &Cgroup{Dir: filepath.Join(root, "cg"), Version: 2}
 	gone := &Cgroup{Dir: filepath.Join(root, "none"), Version: 2}
 	for name, c := range map[string]struct {

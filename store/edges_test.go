@@ -407,7 +407,8 @@ func TestWhatIsIndexed(t *testing.T) {
 	here := lost(1, "")
 	far := lost(2, "a-machine-that-is-not-this-one")
 	sent := lost(3, "")
-	if err := sent.SaveReported(Reported{ID: sent.ID, Heard: time.Unix(5, 0), AheadMS: 9000}); err != nil {
+	from := Reported{ID: sent.ID, Heard: time.Unix(5, 0), AheadMS: 9000}
+	if err := sent.SaveReported(from); err != nil {
 		t.Fatal(err)
 	}
 	if row := sent.Row(); !row.Reported || row.ClockAhead != 9 || row.Status != Lost {
