@@ -374,3 +374,22 @@ func TestLintRefusesDevices(t *testing.T) {
 		t.Errorf("exit %d: %s%s", code, &out, &problems)
 	}
 }
+
+// TestLintReasonsNameRules: a reason for a hint that stands beside a misspelt rule would never be
+// asked.
+func TestLintReasonsNameRules(t *testing.T) {
+	text, err := os.ReadFile("../probe/py/_memroom_probe/lint/reasons.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\nREASONS: ")
+	rows := regexp.MustCompile(`(?m)^    "([\w-]+)": \(`).FindAllStringSubmatch(table, -1)
+	if len(rows) < 10 {
+		t.Fatalf("%d rows in the table", len(rows))
+	}
+	for _, row := range rows {
+		if _, ok := lint.Find(row[1]); !ok {
+			t.Errorf("%q is no rule", row[1])
+		}
+	}
+}

@@ -48,8 +48,9 @@ class Place:
 class File:
     """The tree with what every rule asks for."""
 
-    def __init__(self, tree):
+    def __init__(self, tree, path=""):
         self.tree = tree
+        self.path = path
         self.nodes = list(walk(tree))
         self.aliases = {}
         self.places = {}  # statement -> Place

@@ -12,7 +12,6 @@ from . import (
     data,
     devices,
     evaluation,
-    evidence,
     growth,
     keeping,
     lifetimes,
@@ -22,6 +21,7 @@ from . import (
     of_jax,
     quantization,
     ray_tune,
+    reasons,
     tensorflow,
     trainers,
 )
@@ -114,7 +114,7 @@ ALL = (
 
 def check(tree: ast.Module, path: str = "") -> List[Finding]:
     shorten(tree)
-    file = File(tree)
+    file = File(tree, path)
     seen = set()
     found = []
     for rule in ALL:
@@ -125,8 +125,8 @@ def check(tree: ast.Module, path: str = "") -> List[Finding]:
                 found.append(finding)
     told = _run(file)
     found += _of_the_run(found, told)
-    evidence.agreed(found, told)
-    found = evidence.hints(file, path, _said_once(_one_a_pass(file, found)))
+    reasons.agreed(found, told)
+    found = reasons.hints(file, _said_once(_one_a_pass(file, found)))
     return sorted(found, key=lambda f: (f["line"], f["rule"]))
 
 
