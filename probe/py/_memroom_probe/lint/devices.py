@@ -748,7 +748,7 @@ def exceptions(file) -> Iterator[dict]:
     for node in file.nodes:
         if not isinstance(node, ast.Try):
             continue
-        tried = _work(node.body) | _itself(file, node)
+        tried = {f for f in _work(node.body) if not _plain(file, f)} | _itself(file, node)
         for handler in node.handlers:
             kept = _gathers(handler)
             if kept is not None and _computes(file, node.body):
@@ -776,6 +776,27 @@ def exceptions(file) -> Iterator[dict]:
                     "`%s` is called again inside the except block: the exception still holds the "
                     "failed call's frames, and their tensors stay alive" % key(again.func),
                 )
+
+
+def _plain(file, name) -> bool:
+    """def now(): return datetime.now().isoformat(): it only asks modules of the standard library"""
+    f = file.functions.get((name or "").split(".")[-1])
+    if f is None:
+        return False
+    asked = [n for s in f.body for n in walk(s) if isinstance(n, (ast.Call, *LOOPS))]
+    return all(
+        isinstance(n, ast.Call)
+        and (
+            method(n) in _HARMLESS
+            or (file.callee(n) or "").split(".")[0] in _STANDARD
+            or isinstance(n.func, ast.Attribute)
+            and isinstance(n.func.value, (ast.Call, ast.Constant, ast.JoinedStr))
+        )
+        for n in asked
+    )
+
+
+_STANDARD = frozenset("datetime time os json math random pathlib sys platform uuid psutil".split())
 
 
 def _itself(file, node: ast.Try) -> set:
@@ -819,10 +840,14 @@ _CLEANS = re.compile(
 
 
 # print_verbose(), self._log_results(): they tell of the failure, they do not try again
-_TELLS = re.compile(r"print|log|warn|report|notify|write|save|dump|debug|info|error|message", re.I)
+_TELLS = re.compile(
+    r"print|log|warn|report|notify|write|save|dump|debug|info|error|message|time|stamp|stats$|usage|"
+    r"(^|_)now(_|$)|elapsed|^get_|status|summary|alert|exit|abort",
+    re.I,
+)
 _HARMLESS = frozenset(
     """print len str int float range format open list dict tuple isinstance getattr hasattr setattr
-    sum min max zip enumerate sorted type super log""".split()
+    sum min max round zip enumerate sorted type super log""".split()
 )
 
 

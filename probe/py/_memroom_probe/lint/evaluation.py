@@ -200,14 +200,7 @@ def measures(file, s: ast.stmt) -> bool:
             return True
         if _cases(place.loops[-1]):
             return True
-    given = {
-        key(a)
-        for n in walk_here(s)
-        if isinstance(n, ast.Call)
-        for a in n.args
-        if isinstance(a, ast.Name)
-    }
-    if bool(given) and given <= _made_up(file) or _one_sample(file, s):
+    if _given_made_up(file, s) or _one_sample(file, s):
         return True
     return _on_host(file, s) or not (place and place.loops[1:]) and _drawn(s)
 
@@ -436,38 +429,74 @@ def _counted(loops) -> Set[str]:
     }
 
 
-_MAKERS = (
-    "linspace",
-    "arange",
-    "randn",
-    "rand",
-    "zeros",
-    "ones",
-    "randint",
-    "empty",
-    "Tensor",
-    "randn_like",
+_MAKERS = frozenset(
+    "linspace arange randn rand zeros ones randint empty full Tensor zeros_like ones_like rand_like "
+    "randn_like empty_like full_like".split()
 )
-_MOVES = ("to", "cuda", "float", "half", "cpu", "unsqueeze")
+_MOVES = frozenset("to cuda float half bfloat16 double cpu unsqueeze".split())
+_OF_NUMPY = frozenset("from_numpy as_tensor tensor".split())
+_SETS = (ast.arg, ast.For, ast.AsyncFor, ast.AugAssign, ast.comprehension, ast.Assign)
 
 
-def _made_up(file) -> Set[str]:
-    """Names that hold torch.randn(1, 3, 224, 224).cuda() and the like wherever they are set."""
+def _given_made_up(file, s: ast.stmt) -> bool:
+    """model(dummy), model(torch.zeros(1, 3, size, size).cuda()): a warm-up, a look at the shapes"""
+    made = _made_up(file, file.places[s].function if s in file.places else None)
+    given = [
+        a
+        for n in walk_here(s)
+        if isinstance(n, ast.Call) and not _makes(n) and method(n) not in _MOVES
+        for a in [*n.args, *(k.value for k in n.keywords)]
+        if not isinstance(a, ast.Constant) and not _asks_something(a)
+    ]
+    return bool(given) and all(_synthetic(a, made) for a in given)
+
+
+def _asks_something(argument) -> bool:
+    """model(x) of print(model(x).shape), which is looked at by itself"""
+    return any(
+        isinstance(n, ast.Call) and not _makes(n) and method(n) not in _MOVES
+        for n in walk_here(argument)
+    )
+
+
+def _made_up(file, function) -> Set[str]:
+    """Names that hold torch.randn(1, 3, 224, 224).cuda() and the like wherever a function, or else
+    the file, sets them.
+    """
     if not hasattr(file, "_made_up"):
-        made, other = set(), set()
-        for n in file.nodes:
-            if isinstance(n, ast.arg):
-                other.add(n.arg)
-            elif isinstance(n, (ast.For, ast.AsyncFor, ast.AugAssign, ast.comprehension)):
-                other |= {key(x) for x in walk(n.target) if isinstance(x, ast.Name)}
-            elif isinstance(n, ast.Assign):
-                own_move = _moved(n.value)
-                for t in targets(n):
-                    if own_move and own_move == key(t):
-                        continue  # x = x.to(device)
-                    (made if _synthetic(n.value) else other).add(key(t))
-        file._made_up = made - other
-    return file._made_up
+        file._made_up = {}
+    if function not in file._made_up:
+        # What another function calls x is another thing, unless this one only reads it.
+        here = list(walk(function)) if function is not None else file.nodes
+        file._made_up[function] = _made_in(here)
+        if function is not None:
+            set_here = {key(t) for n in here if isinstance(n, _SETS) for t in _named(n)}
+            file._made_up[function] |= _made_up(file, None) - set_here
+    return file._made_up[function]
+
+
+def _made_in(nodes) -> Set[str]:
+    made: Set[str] = set()
+    other: Set[str] = set()
+    for n in nodes:
+        if isinstance(n, ast.Assign):
+            own_move = _moved(n.value)
+            for t in _named(n):
+                if own_move and own_move == key(t):
+                    continue  # x = x.to(device)
+                (made if _synthetic(n.value, made - other) else other).add(key(t))
+        elif isinstance(n, _SETS):
+            other |= {key(t) for t in _named(n)}
+    return made - other
+
+
+def _named(n) -> List[ast.AST]:
+    """What a statement, a loop or a parameter gives a value"""
+    if isinstance(n, ast.arg):
+        return [ast.Name(id=n.arg)]
+    if isinstance(n, ast.Assign):
+        return list(targets(n))
+    return [x for x in walk(n.target) if isinstance(x, ast.Name)]
 
 
 def _moved(value) -> Optional[str]:
@@ -478,11 +507,27 @@ def _moved(value) -> Optional[str]:
     return None
 
 
-def _synthetic(value) -> bool:
+def _makes(call: ast.Call) -> bool:
+    return method(call) in _MAKERS or method(call) in _OF_NUMPY
+
+
+def _synthetic(value, made: Set[str]) -> bool:
+    """torch.randn(1, 3, 224, 224).cuda(), what is named after one, a list or a dict of them"""
     while isinstance(value, ast.Call) and method(value) in _MOVES:
         value = value.func.value if isinstance(value.func, ast.Attribute) else None
-    if not isinstance(value, ast.Call) or method(value) not in _MAKERS:
+    if isinstance(value, (ast.Name, ast.Attribute)):
+        return key(value) in made
+    if isinstance(value, ast.Starred):
+        return _synthetic(value.value, made)
+    parts = getattr(value, "elts", getattr(value, "values", None))
+    if isinstance(parts, list):
+        return bool(parts) and all(_synthetic(p, made) for p in parts)
+    if not isinstance(value, ast.Call) or not _makes(value):
         return False
+    if method(value).endswith("_like"):
+        return bool(value.args) and _synthetic(value.args[0], made)
+    if method(value) in _OF_NUMPY:
+        return bool(value.args) and _synthetic(value.args[0], made)
     return not any(
         isinstance(n, (ast.List, ast.Call)) for a in value.args for n in walk(a)
     ) and not any(k.arg == "data" for k in value.keywords)

@@ -41,7 +41,8 @@ Env = Dict[str, FrozenSet[str]]
 CLEAN_METHODS = frozenset(
     """item tolist numpy size dim numel argmax argmin argsort eq ne gt lt ge le long int bool
     nonzero get_device element_size data_ptr is_cuda sign floor ceil round nelement stride any all isnan isinf
-    count_nonzero requires_grad_ asscalar asnumpy backward zero_grad state_dict keys""".split()
+    count_nonzero requires_grad_ asscalar asnumpy backward zero_grad state_dict keys unique unique_consecutive
+    bincount histc""".split()
 )
 DETACHING = frozenset("detach detach_".split())
 CLEAN_ATTRIBUTES = frozenset(

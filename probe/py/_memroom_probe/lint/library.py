@@ -41,10 +41,12 @@ EMPTYING = frozenset("clear pop popleft popitem remove discard get_nowait".split
 # Gives an integer, a fact or a new tensor without a past.
 CLEAN_TORCH = frozenset(
     """argmax argmin argsort eq ne gt lt ge le isnan isinf is_tensor numel zeros_like ones_like
-    rand_like randn_like empty_like full_like bincount unique histc tensor as_tensor from_numpy
+    rand_like randn_like empty_like full_like tensor as_tensor from_numpy
     equal allclose isfinite sign zeros ones rand randn randint empty full arange linspace eye
     randperm multinomial one_hot bucketize searchsorted nonzero count_nonzero""".split()
 )
+# As many values as there are classes, codes or bins: little, wherever it lies, and without a graph.
+FEW_VALUES = frozenset("unique unique_consecutive bincount histc histogram nunique".split())
 PAIRS = frozenset("max min topk sort kthvalue median mode cummax cummin".split())
 SAME_MODULE = frozenset(
     """to cuda cpu half float double bfloat16 train eval requires_grad_ share_memory apply
@@ -629,6 +631,8 @@ class Library:
                 return given
         if name in ("item", "tolist"):
             return VARYING
+        if name in FEW_VALUES and (n.tensor or n.whole or n.data):
+            return frozenset([m.node(False, label=name)])
         if name in ("cuda", "to"):
             return self._on_card(n, args, name)
         if name in ("cpu", "numpy", "to_numpy", "asnumpy"):
@@ -1175,6 +1179,8 @@ class Library:
         if name == "torch.utils.checkpoint.checkpoint" and args.pos:
             rest = Args(args.pos[1:], args.kw)
             return m.call(args.pos[0], rest, None)
+        if last in FEW_VALUES:
+            return frozenset([m.node(False, label=last)])
         inputs = [n for v in args.all() for n in held_with_via(v)]
         if last in CLEAN_TORCH:
             made_node = m.node(False, label=last)

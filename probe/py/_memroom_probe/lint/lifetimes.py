@@ -747,8 +747,7 @@ class Judge:
             and any(key(x) in names for x in walk(n.value) if isinstance(x, ast.Name))
             for n in inside
         )
-        learns = any(isinstance(n, ast.Call) and method(n) in ("backward", "step") for n in inside)
-        return begun and returned and not learns
+        return begun and returned and not any(_learns(n) for n in inside)
 
     def _step_of_pass(self, s: Any) -> bool:
         """The same in a method of a network: the loop goes over the frames of one sample."""
@@ -1669,3 +1668,10 @@ def _over_batches(loop: Loop) -> bool:
 
 
 __all__ = ["check", "FUNCTIONS", "Frame"]
+
+
+def _learns(n: Any) -> bool:
+    """loss.backward(), optimizer.step(); env.step(action) is given something"""
+    if not isinstance(n, ast.Call):
+        return False
+    return method(n) == "backward" or method(n) == "step" and not n.args
