@@ -272,6 +272,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if found.detail == "growth_seen" && !has(c, trace.SignTrials) {
 		x.job.On[remedy.FreshProcess] = "nothing shows more than one model or trial"
 	}
+	if found.detail == "dispatched" {
+		delete(x.job.On, remedy.DeviceMap) // it names the limits, which the loader had found too low
+	}
 	if found.detail == "fork" && !has(c, trace.SignDatasets) {
 		x.job.On[remedy.MapProcesses] = "nothing shows that map of datasets runs"
 	}

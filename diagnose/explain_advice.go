@@ -8,17 +8,25 @@ import (
 )
 
 // mostAdvice is how many remedies an explanation names. Where only words speak for them, what comes
-// further down is the least supported and was wrong most often, so fewer are named.
+// further down is the least supported and was wrong most often, so fewer are named: two, and three
+// where the phase is shown but not which of the things that fill it there.
 const (
 	mostAdvice  = 5
-	mostByWords = 3
+	mostByWords = 2
+	mostInPhase = 3
 )
+
+// openPhases are situations that name a phase of the work, whose cures are alternatives.
+var openPhases = []string{"eval_batch", "eval_late", "eval_each"}
 
 // most is how many remedies this explanation may name: more where the job was watched or where the
 // bytes that each saves are known.
 func (x *Explanation) most(saving Saving) int {
 	if x.job.Facts == nil || saving != nil {
 		return mostAdvice
+	}
+	if slices.Contains(openPhases, x.Detail) {
+		return mostInPhase
 	}
 	return mostByWords
 }
@@ -71,9 +79,8 @@ func (x *Explanation) noteSavings(m Material, saving Saving) {
 func (x *Explanation) cures() []remedy.ID {
 	s := situations[x.Detail]
 	list := slices.Concat(s.cures, cures[x.Cause])
-	if x.beside != "" && !s.alone { // two cures of the cause, then those of the other
-		own := cures[x.Cause]
-		list = slices.Concat(s.cures, own[:min(2, len(own))], situations[x.beside].cures, own)
+	if x.beside != "" && !s.alone {
+		list = x.sideBySide(list)
 	}
 	switch {
 	case len(x.found) > 0:
@@ -85,6 +92,11 @@ func (x *Explanation) cures() []remedy.ID {
 		list = s.cures
 	case x.Cause == CauseUnknown && (x.Where == event.WhereGPU || x.Where == event.WhereMPS):
 		list = slices.Concat(s.cures, situations["open"].cures)
+	}
+	if x.Detail == "open" && x.job.Work == remedy.Training { // where activations are the larger part, mostly
+		list = slices.Clone(list)
+		i, j := slices.Index(list, remedy.OptimizerOffload), slices.Index(list, remedy.Checkpointing)
+		list[i], list[j] = list[j], list[i]
 	}
 	switch { // one array that large is as often a mistake
 	case x.Cause != CauseHostData || x.Detail != "" || x.job.Asked < wrongShape || len(list) == 0:
@@ -107,6 +119,15 @@ func (x *Explanation) cures() []remedy.ID {
 		list = slices.Insert(slices.Clone(list), 1, remedy.NotebookState)
 	}
 	return list
+}
+
+// sideBySide puts the cures of the second situation behind the first of the cause that fits.
+func (x *Explanation) sideBySide(own []remedy.ID) []remedy.ID {
+	at := slices.IndexFunc(own, func(id remedy.ID) bool {
+		r, ok := remedy.Find(id)
+		return ok && r.Fits(x.job) == ""
+	})
+	return slices.Concat(own[:at+1], situations[x.beside].cures, own[at+1:])
 }
 
 func (x *Explanation) has(id remedy.ID) bool {

@@ -197,6 +197,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.ToDisk:        seen(c, h, trace.SignNVMe),
 		remedy.OneArray: slices.Contains(arrayKinds, c.Kind) || c.Kind == "torch_cpu" ||
 			c.Kind == "r_vector",
+		remedy.OwnLoop:   ownLoops(c, h),
 		remedy.OldPython: seen(c, h, trace.SignOldPython),
 		remedy.Gathering: j.detail == "gathered",
 		remedy.Diffusers: seen(c, h, trace.SignDiffusion) && !has(c, trace.SignText),
@@ -205,6 +206,13 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 			slices.Contains(mayBeOthers, j.detail) && !filledBefore(c),
 	}
 	return facts
+}
+
+// ownLoops reports whether a traceback runs through a file that no library has installed. Lines of a
+// loop have a place only there.
+func ownLoops(c *trace.Crash, h *trace.Hints) bool {
+	_, ok := c.UserFrame()
+	return ok && !seen(c, h, trace.SignToolkit)
 }
 
 // batchTrainers are libraries whose loops take batches of a data set.

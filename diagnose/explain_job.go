@@ -93,8 +93,10 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if slices.Contains(arrayKinds, c.Kind) {
 		job.On[remedy.MicroBatch] = "an array was refused, not a batch"
 	}
-	if on := job.On[remedy.Quantize4Bit]; on != "" {
-		job.On[remedy.Quantize8Bit] = on
+	for _, pair := range covers {
+		if on := job.On[pair[0]]; on != "" && job.On[pair[1]] == "" {
+			job.On[pair[1]] = on
+		}
 	}
 	if h.Batch == 1 {
 		job.On[remedy.MicroBatch] = "the batch is one already"
@@ -126,6 +128,14 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	return job
 }
 
+// covers are pairs of remedies: where the first is on, the second has nothing left to save.
+var covers = [][2]remedy.ID{
+	{remedy.Quantize4Bit, remedy.Quantize8Bit}, {remedy.Quantize4Bit, remedy.HalfWeights},
+	{remedy.Quantize8Bit, remedy.HalfWeights}, {remedy.Quantize4Bit, remedy.MixedPrecision},
+	{remedy.OptimizerAdafactor, remedy.Optimizer8Bit}, {remedy.Optimizer8Bit, remedy.OptimizerPaged},
+	{remedy.MixedPrecision, remedy.HalfWeights}, {remedy.ZeRO, remedy.FSDP},
+}
+
 // arrayType is the type that NumPy names for an array that it could not make.
 var arrayType = regexp.MustCompile(`data type <?(\w+)`)
 
@@ -145,8 +155,14 @@ var torchTrainers = []string{"transformers", "lightning", "accelerate", "deepspe
 // trains reports whether anything shows that a model is trained.
 func trains(c *trace.Crash, h *trace.Hints) bool {
 	return c.Steps > 0 || has(c, trace.SignTraining) || has(c, trace.SignEpochs) ||
-		h.Phase == "train" || len(h.Settings) > 0 || h.Accumulate > 0
+		h.Phase == "train" || h.Accumulate > 0 || slices.ContainsFunc(ofTraining, func(id remedy.ID) bool {
+		return h.Settings[string(id)] != ""
+	})
 }
+
+// ofTraining are settings that only training has.
+var ofTraining = []remedy.ID{remedy.Checkpointing, remedy.LoRA, remedy.OptimizerOffload,
+	remedy.Optimizer8Bit, remedy.OptimizerAdafactor}
 
 // notShown takes back cures of a loader where nothing shows that the program is a Python one.
 func notShown(on map[remedy.ID]string, c *trace.Crash, h *trace.Hints) {

@@ -34,8 +34,10 @@ var dialects = []dialect{
 	{is: regexp.MustCompile(`torch\.optim\.Adafactor|torchao|max_tasks_per_child|keras\.(?:config|distribution|` +
 		`optimizers\.Ada(?:factor|m\(1e-3, gradient_acc))|tf\.keras`), never: []Fact{OldPython}},
 	{is: regexp.MustCompile(`\bAutoModel`), never: []Fact{Diffusers}},
-	{is: regexp.MustCompile(`--max_seq_length|gradient_checkpointing_kwargs|tokenizer\(texts|in loader:|self\.blocks|loss_fn\(model|CPUOffloadOptimizer\(|model\.parameters\(\)`),
+	{is: regexp.MustCompile(`--max_seq_length|gradient_checkpointing_kwargs|tokenizer\(texts`),
 		never: []Fact{Toolkit}},
+	{is: regexp.MustCompile(`in loader:|self\.blocks|loss_fn\(model|CPUOffloadOptimizer\(|model\.parameters\(\)|` +
+		`accelerator\.accumulate|in dataset:`), needs: []Fact{OwnLoop}, never: []Fact{Toolkit}},
 	{is: regexp.MustCompile(`\btune\.`), needs: []Fact{Tune}, never: []Fact{Rollouts}},
 	{is: regexp.MustCompile(`\boptax\.`), needs: []Fact{OptaxSeen}},
 	{is: regexp.MustCompile(`\bmodel\.apply\(`), needs: []Fact{FlaxSeen}},
@@ -80,6 +82,8 @@ var inWords = map[ID]string{
 	Optimizer8Bit:      "an optimizer with 8-bit states, where the library lets one choose it",
 	OptimizerAdafactor: "Adafactor, where the library lets one choose the optimizer",
 	Checkpointing:      "activation (gradient) checkpointing, where the library's settings have it",
+	ActivationOffload:  "saved tensors in host memory (save_on_cpu) around the forward pass",
+	OptimizerFused:     "fused=True where the optimizer is made",
 	MixedPrecision: "bfloat16 for what is computed: the type of the layers, or of parameters and " +
 		"inputs before they are used",
 }

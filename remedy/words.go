@@ -2,6 +2,7 @@ package remedy
 
 import (
 	"fmt"
+	"strings"
 
 	"memroom/event"
 )
@@ -85,9 +86,36 @@ func (job Job) letGo(names string) string {
 // TitleFor is the title in the words of the job's framework and work, with the number of pieces
 // where that is known.
 func (r *Remedy) TitleFor(job Job) string {
+	title := r.titleFor(job)
+	if _, ok := switches[r.ID]; !ok || job.Facts == nil || job.Setup != nil {
+		return title
+	}
+	if rest, ok := strings.CutPrefix(title, ifTrained); ok {
+		return ifTrained + switches[r.ID] + rest
+	}
+	return switches[r.ID] + title
+}
+
+// switches are remedies that a program has or has not on, and most logs do not say which. Their
+// words leave that open.
+var switches = map[ID]string{
+	Checkpointing: "if it is still off: ", MixedPrecision: "if it runs in fp32: ",
+	Optimizer8Bit: "if it is Adam in full precision: ", OptimizerAdafactor: "if it is Adam: ",
+	OptimizerOffload: "if it is still on the card: ", LoRA: "if all weights are trained: ",
+	FSDP: "if every rank holds all of it: ", ZeRO: "if every rank holds all of it: ",
+	Quantize8Bit: "if the weights are not packed yet: ", Quantize4Bit: "if the weights are not packed yet: ",
+	HalfWeights: "if the weights are fp32: ", Attention: "if it is not in use: ",
+	NoGrad: "if a graph is recorded there: ", PipelineOffload: "if it is not in use: ",
+	LoadToHost: "if it is loaded to the card: ",
+}
+
+// ifTrained is said where the log does not show that a model is trained.
+const ifTrained = "if a model is trained: "
+
+func (r *Remedy) titleFor(job Job) string {
 	switch {
 	case job.perhaps(conditions[r.ID]):
-		return "if a model is trained: " + r.Title
+		return ifTrained + r.Title
 	case r.ID == PageFile && job.Facts != nil && !job.Facts[Windows]:
 		return "on Windows: enlarge the page file"
 	case r.ID == TreeData && job.Facts[FramesOnly]:
@@ -98,6 +126,8 @@ func (r *Remedy) TitleFor(job Job) string {
 		return "give it less at once: smaller inputs, or fewer of them"
 	case r.ID == MicroBatch && job.Inference:
 		return "take fewer samples or requests at once"
+	case r.ID == MicroBatch && r.HowTo(job).Args == inWords[MicroBatch] && job.accumulates():
+		return "take a smaller batch, and accumulate gradients over several"
 	case r.ID == MicroBatch && r.HowTo(job).Args == inWords[MicroBatch]:
 		return "take a smaller batch"
 	case r.ID == MicroBatch && !job.accumulates():

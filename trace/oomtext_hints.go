@@ -81,32 +81,13 @@ var hintWords = []entry{
 	{words: []string{"per gpu", "per card", "per device", "on each gpu", "on each card"},
 		hint: hintOneEach},
 	{words: []string{"batch_size", "batch-size", "batch size", "batchsize", "ims_per_batch",
-		"--batch", "gradient_accumulation_steps"}, hint: hintBatch},
+		"--batch", "samples_per_gpu", "imgs_per_gpu", "images_per_gpu", "minibatch", "--bsz ",
+		"gradient_accumulation_steps"}, hint: hintBatch},
 	{words: []string{"max_seq_len", "seq_length", "sequence_len", "max_length", "block_size",
 		"--seq_len"}, hint: hintSeq},
 	{words: []string{"world_size", "nproc_per_node", "num_processes"}, hint: hintRanks},
-	{words: []string{"gradient_checkpointing", "gradient-checkpointing", "--grad-checkpoint",
-		"activation_checkpointing"}, hint: setting("checkpointing")},
-	{words: []string{"network_module", "network_dim"},
-		hint: setting("lora")},
 	{words: []string{"mps_high_watermark_ratio"}, hint: hintWatermark},
-	{words: []string{"blocks_to_swap"}, hint: setting("pipeline_offload")},
-	{words: []string{"--bf16", "--fp16", "bf16: true", "fp16: true", "bf16=true", "fp16=true",
-		"mixed_precision", "16-mixed", "autocast", "native 16bit", "16bit native", "16bit automatic",
-		"16-bit precision", "16bit precision"},
-		hint: setting("mixed_precision")},
 	{words: []string{"expandable_segments:true", "max_split_size_mb:"}, hint: hintAllocConf},
-	{words: []string{"load_in_4bit", "load_in_8bit"}, hint: hintLoadIn},
-	{words: []string{"get_peft_model", "loraconfig", "lora_r", "--use_peft", "trainable params: "},
-		hint: setting("lora")},
-	{words: []string{"incompatible with gradient checkpointing", "using gradient checkpoint",
-		"used gradient checkpoint", "with gradient checkpointing"}, hint: setting("checkpointing")},
-	{words: []string{"4bit_compute_dtype"}, hint: setting("mixed_precision")},
-	{words: []string{"offload_optimizer"}, hint: setting("optimizer_offload")},
-	{words: []string{"paged_adamw", "adamw_bnb_8bit", "adamw8bit"},
-		hint: setting("optimizer_8bit")},
-	{words: []string{"flash_attention_2", "flash_attn", "attn_implementation"},
-		hint: setting("attention")},
 	{words: []string{"torch.__version__", "torch version", "torch==", "torch=="}, hint: hintTorch},
 	{words: []string{"loading checkpoint shards", "loading model", "load_tensors:",
 		"loading checkpoint from", "from_pretrained", "from_preset",
@@ -233,33 +214,11 @@ func saysRise(h *hintCollector, p *passage) {
 	}
 }
 
-var switchedOff = later(`(?i)\|\| all params: \d.*100(?:\.0+)?$|[=: ]\s?"?(?:false|none|no|off|0|fp32)\b|advice|try setting|consider|eager`)
-
-// setting notes that something is on, where the words after it do not say the opposite.
-func setting(id string) func(*hintCollector, *passage) {
-	return func(h *hintCollector, p *passage) {
-		if h.Settings[id] != "" {
-			return
-		}
-		rest := string(p.window.buf[p.at:min(p.window.lineEnd(p.at), p.at+60)])
-		if switchedOff.MatchString(rest) || adviceAbout.MatchString(p.line()) {
-			return
-		}
-		h.set(id, cut(strings.TrimSpace(rest), 40))
-	}
-}
-
-func (h *hintCollector) set(id, evidence string) {
-	if h.Settings == nil {
-		h.Settings = map[string]string{}
-	}
-	h.Settings[id] = evidence
-}
-
-var adviceAbout = later(`(?i)try setting|consider|you (?:can|could|should|may)|please|recommend|to avoid|solution|fix:|enable `)
-
 var (
-	batchValue = later(`(?i)(?:per_device_train_batch_size|train_micro_batch_size_per_gpu|micro_batch_size|train_batch_size|batch[_\- ]?size|ims_per_batch|--batch)["']?\s*(?:[=: ]|is|of)\s*["']?(\d{1,6})\b`)
+	batchValue = later(`(?i)(?:per_device_train_batch_size|train_micro_batch_size_per_gpu|micro_batch_size|train_batch_size|` +
+		`batch[_\- ]?size(?:_per_\w+)?|ims_per_batch|samples_per_gpu|im(?:g|age)s_per_gpu|--batch|--bs|--bsz|minibatch)["']?\s*` +
+		`(?:[=:,]|is|of| )\s*["']?(\d{1,6})\b`)
+	otherValue = later(`(?i)(?:eval|evaluation|val|valid|validation|test|predict|infer\w*|total|global|effective)[_\- ]batch[_\- ]?size`)
 	accumValue = later(`(?i)gradient_accumulation_steps["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
 	seqValue   = later(`(?i)(?:max_seq_len(?:gth)?|seq_length|sequence_len|max_length|block_size|--seq_len)["']?\s*[=: ]\s*["']?(\d{2,7})\b`)
 	ranksValue = later(`(?i)(?:world_size|nproc_per_node|num_processes)["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
@@ -323,13 +282,19 @@ func hintBatch(h *hintCollector, p *passage) {
 		h.Batch, _ = strconv.Atoi(m[1])
 		return
 	}
-	if n := numberIn(batchValue, p); n > 0 && h.Batch == 0 &&
+	if n := numberIn(batchValue, p); n > 0 && h.Batch == 0 && !ofOtherBatch(p) &&
 		batchWorks.FindSubmatch(afterWord(p)) == nil {
 		h.Batch = n
 	}
 	if n := numberIn(accumValue, p); n > 0 && h.Accumulate == 0 {
 		h.Accumulate = n
 	}
+}
+
+// ofOtherBatch reports whether the size belongs to evaluation, or to all ranks together.
+func ofOtherBatch(p *passage) bool {
+	from := max(p.window.lineStart(p.at), p.at-14)
+	return otherValue.MatchString(string(p.window.buf[from:min(p.window.lineEnd(p.at), p.at+12)]))
 }
 
 func hintSeq(h *hintCollector, p *passage) {
@@ -402,11 +367,6 @@ func hintWatermark(h *hintCollector, p *passage) {
 		!strings.Contains(line, "environ") && !adviceAbout.MatchString(line) {
 		h.set("raise_limit", "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0")
 	}
-}
-
-func hintLoadIn(h *hintCollector, p *passage) {
-	setting(map[bool]string{true: "quantize_4bit", false: "quantize_8bit"}[strings.Contains(p.word,
-		"4bit")])(h, p)
 }
 
 var chunkLine = later(`(?i)\d+ Chunks of size (\d+) totalling`)

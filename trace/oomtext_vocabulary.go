@@ -1,6 +1,9 @@
 package trace
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // ending is one way in which programs say that something ended. read gives nil where the telling
 // word means something else.
@@ -23,7 +26,7 @@ type entry struct {
 var vocabulary = newWords(tellings(slices.Concat(
 	torchWords, tensorflowWords, jaxWords, deviceWords, pythonWords, kernelWords, schedulerWords,
 	workerWords, translatedWords,
-	otherWords, hintWords, figureWords, signsFar)))
+	otherWords, hintWords, usageWords(), figureWords, signsFar)))
 
 // both asks one hint after the other; either may be nil.
 func both(first, second func(*hintCollector, *passage)) func(*hintCollector, *passage) {
@@ -54,6 +57,26 @@ func tellings(entries []entry) []*telling {
 			}
 			if e.follow != nil {
 				t.follow = e.follow
+			}
+		}
+	}
+	return inherit(list)
+}
+
+// inherit lets a word ask the hints of those that it begins with: of several words at one place only
+// the longest is found. One that tells of an ending, or follows the log, is left as it is.
+func inherit(list []*telling) []*telling {
+	own := make([]func(*hintCollector, *passage), len(list))
+	for i, t := range list {
+		own[i] = t.hint
+	}
+	for _, t := range list {
+		if t.hint == nil || len(t.endings) > 0 || t.follow != nil {
+			continue
+		}
+		for i, u := range list {
+			if len(u.text) < len(t.text) && strings.HasPrefix(t.text, u.text) && own[i] != nil {
+				t.hint = both(own[i], t.hint)
 			}
 		}
 	}
