@@ -93,7 +93,8 @@ func (x *Explanation) cures() []remedy.ID {
 	case x.Cause == CauseUnknown && (x.Where == event.WhereGPU || x.Where == event.WhereMPS):
 		list = slices.Concat(s.cures, situations["open"].cures)
 	}
-	if x.Detail == "open" && x.job.Work == remedy.Training { // where activations are the larger part, mostly
+	// where a model is trained, activations are mostly the larger part
+	if x.Detail == "open" && x.job.Work == remedy.Training {
 		list = slices.Clone(list)
 		i, j := slices.Index(list, remedy.OptimizerOffload), slices.Index(list, remedy.Checkpointing)
 		list[i], list[j] = list[j], list[i]

@@ -208,8 +208,8 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 	return facts
 }
 
-// ownLoops reports whether a traceback runs through a file that no library has installed. Lines of a
-// loop have a place only there.
+// ownLoops reports whether a traceback runs through a file that no library has installed. Lines of
+// a loop have a place only there.
 func ownLoops(c *trace.Crash, h *trace.Hints) bool {
 	_, ok := c.UserFrame()
 	return ok && !seen(c, h, trace.SignToolkit)

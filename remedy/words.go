@@ -103,8 +103,9 @@ var switches = map[ID]string{
 	Optimizer8Bit: "if it is Adam in full precision: ", OptimizerAdafactor: "if it is Adam: ",
 	OptimizerOffload: "if it is still on the card: ", LoRA: "if all weights are trained: ",
 	FSDP: "if every rank holds all of it: ", ZeRO: "if every rank holds all of it: ",
-	Quantize8Bit: "if the weights are not packed yet: ", Quantize4Bit: "if the weights are not packed yet: ",
-	HalfWeights: "if the weights are fp32: ", Attention: "if it is not in use: ",
+	Quantize8Bit: "if the weights are not packed yet: ",
+	Quantize4Bit: "if the weights are not packed yet: ",
+	HalfWeights:  "if the weights are fp32: ", Attention: "if it is not in use: ",
 	NoGrad: "if a graph is recorded there: ", PipelineOffload: "if it is not in use: ",
 	LoadToHost: "if it is loaded to the card: ",
 }

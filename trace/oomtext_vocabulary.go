@@ -63,8 +63,8 @@ func tellings(entries []entry) []*telling {
 	return inherit(list)
 }
 
-// inherit lets a word ask the hints of those that it begins with: of several words at one place only
-// the longest is found. One that tells of an ending, or follows the log, is left as it is.
+// inherit lets a word ask the hints of those that it begins with: of several words at one place
+// only the longest is found. One that tells of an ending, or follows the log, is left as it is.
 func inherit(list []*telling) []*telling {
 	own := make([]func(*hintCollector, *passage), len(list))
 	for i, t := range list {
