@@ -329,6 +329,9 @@ func jobs() []namedJob {
 			Program: "x"},
 		"vllm's program": {Where: event.WhereGPU, Framework: PyTorch, Inference: true,
 			Program: "vllm", Share: LessShare},
+		"two at once":   {Where: event.WhereGPU, Framework: PyTorch, Batch: 2},
+		"three at once": {Where: event.WhereGPU, Framework: PyTorch, Batch: 3},
+		"four at once":  {Where: event.WhereGPU, Framework: PyTorch, Batch: 4},
 		"trials, one object": {Where: event.WhereShm, Trainer: RayTune, Asked: 5 * event.GiB,
 			Limit: 4 * event.GiB},
 		"trials, a fitting object": {Where: event.WhereShm, Trainer: RayTune,
@@ -392,6 +395,10 @@ func jobs() []namedJob {
 			}
 		}
 	}
+	for _, program := range []string{"llama.cpp", "ollama", "triton", "sglang", "tgi"} {
+		add("the server "+program, Job{Where: event.WhereGPU, Framework: PyTorch, Inference: true,
+			Program: program, Share: 0.5})
+	}
 	slices.SortStableFunc(list[1:], func(a, b namedJob) int {
 		return strings.Compare(a.name, b.name)
 	})
@@ -445,6 +452,7 @@ func setups() []namedSetup {
 		with("expandable", func(s *Setup) { s.AllocConf = "expandable_segments:True" }),
 		with("workers", func(s *Setup) { s.Workers, s.PinMemory = 8, true }),
 		with("a worker", func(s *Setup) { s.Workers = 1 }),
+		with("two workers", func(s *Setup) { s.Workers = 2 }),
 		with("evaluates and saves", func(s *Setup) { s.Eval, s.Save = true, true }),
 		with("torch 1.13", func(s *Setup) { s.Torch = "1.13" })}
 }
