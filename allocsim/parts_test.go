@@ -42,7 +42,9 @@ func TestTidySegments(t *testing.T) {
 		"a block that leaves it":  {func(s []event.Segment) { s[1].Blocks[0].Size = 1024 }, false},
 		"a block of no size":      {func(s []event.Segment) { s[0].Blocks[0].Size = 0 }, false},
 		"a request below nothing": {func(s []event.Segment) { s[0].Blocks[0].Requested = -1 }, false},
-		"the largest request":     {func(s []event.Segment) { s[0].Blocks[0].Requested = maxRequest }, true},
+		"the largest request": {func(s []event.Segment) {
+			s[0].Blocks[0].Requested = maxRequest
+		}, true},
 		"a request beyond any card": {func(s []event.Segment) {
 			s[0].Blocks[0].Requested = maxRequest + 1
 		}, false},
