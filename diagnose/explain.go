@@ -184,7 +184,9 @@ func (x *Explanation) survived(c *trace.Crash, h *trace.Hints) {
 
 // bareEnd reports whether a passage tells only that something was killed. What else the log tells
 // is the reason.
-func bareEnd(c *trace.Crash) bool { return c.Kind == "exit_137" || c.Kind == "bare_kill" }
+func bareEnd(c *trace.Crash) bool {
+	return c.Kind == "exit_137" || c.Kind == "bare_kill" || c.Kind == "launcher_kill"
+}
 
 // denial says how sure it is that memory is not the reason.
 func denial(c *trace.Crash) string {
@@ -241,6 +243,12 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if found.cause == CauseHostData && found.detail == "" && c.Requested != nil &&
 		*c.Requested < 64*event.MiB && !seen(c, h, trace.SignReads) && !has(c, trace.SignCaching) {
 		x.job.On[remedy.StreamData] = "what was refused is small, and nothing shows what is read"
+	}
+	if found.detail == "predict_loop" {
+		x.job.Framework = remedy.TensorFlow // whose predict it is
+	}
+	if found.detail == "predict_loop" && onHost(c) {
+		x.job.On[remedy.EvalBatch] = "the calls pile up, whatever their size"
 	}
 	if (found.detail == "eval_phase" || found.detail == "eval_outputs") && onHost(c) {
 		x.job.On[remedy.EvalBatch] = "what is kept of all batches stays the same"

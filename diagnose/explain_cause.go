@@ -44,7 +44,8 @@ func (j judged) also(format string, args ...any) judged {
 // Where none of them speaks, the cause is unknown.
 func judge(c *trace.Crash, h *trace.Hints) judged {
 	steps := []func(*trace.Crash, *trace.Hints) (judged, bool){
-		byMistake, bySystem, byWall, byRay, byFullBefore, byNeighbour, byPickle, byStage, byFragments,
+		byMistake, byPredicts, bySystem, byWall,
+		byRay, byFullBefore, byNeighbour, byPickle, byStage, byFragments,
 		byElsewhere, byOverflow, byLauncher, byPool, byData, byGrowth, byImages, byEvalBar, byServer,
 		byResumed,
 		byTraceback, byNode, byPhase, byOtherBatch, byWords, bySteps, bySize, bySetting,
@@ -201,8 +202,11 @@ func byNeighbour(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return judged{}, false
 	}
 	others, left := neighbourBytes(c), ""
-	if has(c, trace.SignRayTune) {
+	if seen(c, h, trace.SignRayTune) {
 		left = "trial_left"
+		if seen(c, h, trace.SignShares) || alikeNeighbours(c) {
+			left = "trials_share"
+		}
 	}
 	if c.Requested == nil && 2*others > *c.Capacity && len(c.Neighbours) > 0 {
 		n := c.Neighbours[0]
@@ -247,6 +251,19 @@ func byNeighbour(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	return because(CauseNeighbour, left, 0.75,
 		"%s of the card's %s are held by processes that the message does not list", rest,
 		*c.Capacity), true
+}
+
+// alikeNeighbours reports whether several processes hold about as much of the card each: trials
+// that run side by side.
+func alikeNeighbours(c *trace.Crash) bool {
+	if len(c.Neighbours) < 2 {
+		return false
+	}
+	least, most := c.Neighbours[0].Bytes, c.Neighbours[0].Bytes
+	for _, n := range c.Neighbours[1:] {
+		least, most = min(least, n.Bytes), max(most, n.Bytes)
+	}
+	return least > oneContext && 2*least > most
 }
 
 // byTable knows a card that a table in the log shows as taken, where the refusal has no figures of

@@ -47,6 +47,8 @@ var claims = map[string]claim{
 	"bad_size":    rule("a request that no machine could serve", nil, figure(requested)),
 	"full":        rule("nothing: it claims no cause", nil),
 	"late":        rule("nothing: it claims no cause", nil),
+	"vain":        rule("nothing: it claims no cause", nil),
+	"points":      rule("nothing: it claims no cause", nil),
 	"padded":      rule("XLA's own words about a layout", nil, worded(padded)),
 	"gathered":    rule("nothing: it claims no cause", nil),
 	"open":        rule("nothing: it claims no cause", nil),
@@ -95,7 +97,8 @@ var claims = map[string]claim{
 		worded(engineWarmup), sign(trace.SignCapturing)),
 	"serving_start": rule("an engine's own figures of the card", nil, kind("serving_cache")),
 	"dispatched":    rule("the loader's own words", nil, kind("dispatched")),
-	"predict_loop":  rule("a node of predict, and words of a loop", nil, worded(predicting)),
+	"predict_loop": rule("a node of predict, and words of a loop", nil, worded(predicting),
+		sign(trace.SignPredicts)),
 
 	// weights on their way
 	"load": rule("frames, nodes or words that load or create weights", []doubt{deeper, modelFitted},
@@ -134,6 +137,9 @@ var claims = map[string]claim{
 	"full_before": rule("a small refusal at the start, or a table of a full card",
 		[]doubt{stepsMade, holdsMuch}, figure(requested), sign(trace.SignTaken, trace.SignSmallPool)),
 	"host_neighbour": rule("a table of processes with another program in it", nil, listed),
+	"trials_share": rule("a card that others hold, and trials of Ray that get parts of it", nil,
+		together(sign(trace.SignRayTune), sign(trace.SignShares)), together(sign(trace.SignRayTune),
+			listed)),
 	"trial_left": rule("a card that others hold, and trials of Ray", nil, kind("ray_gpu_wait"),
 		sign(trace.SignRayTune)),
 	"handle": rule("the refusal of a library's handle, in a forward pass", nil,

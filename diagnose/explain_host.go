@@ -150,6 +150,9 @@ func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	case has(c, trace.SignLoadSaid) && c.Steps == 0 && c.Where == event.WhereGPU && !passIn(c.Frames):
 		return because(CauseModel, "load", 0.55,
 			"the text says that it happens while weights are loaded"), true
+	case has(c, trace.SignEvalSaid) && onHost(c) && slices.Contains(h.Says, string(CauseLeak)):
+		return because(CauseBatch, "eval_phase", 0.55,
+			"the text says that memory rises with evaluations: what is kept of each batch may add up"), true
 	case h.Phase == "save" && onHost(c):
 		return because(CauseModel, "checkpoint_save", 0.5,
 			"the last thing the log announced is the saving of a checkpoint"), true
@@ -174,6 +177,15 @@ func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"the last thing the log announced is an evaluation: what is kept of each batch may add up"), true
 	}
 	return judged{}, false
+}
+
+// byPredicts knows Keras' predict in a loop, on a host that fills up.
+func byPredicts(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if !has(c, trace.SignPredicts) || !onHost(c) || c.Framework != "tensorflow" &&
+		!seen(c, h, trace.SignKeras) {
+		return judged{}, false
+	}
+	return calledInLoop("predict"), true
 }
 
 // byRay knows what Ray does to a machine.

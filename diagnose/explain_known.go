@@ -132,8 +132,8 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 // calledInLoop explains Keras' predict or evaluate that is said to be called again and again.
 func calledInLoop(name string) judged {
 	return because(CauseLeak, "predict_loop", 0.6,
-		"in %s, which the text says is called again and again: each call of it builds a data pipeline, and "+
-			"what that holds is freed late", name)
+		"in %s, which is called again and again: each call of it builds a data pipeline, and what that holds is "+
+			"freed late", name)
 }
 
 // nodeSure is how sure the name of an operation makes a cause: without the figures of the card, it
@@ -339,6 +339,10 @@ func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"Metal grants no single buffer of %s: what is computed for one batch at once, which "+
 				"grows with its size", *c.Requested).
 			saying("one buffer of that size is more than Metal grants at once"), true
+	case onCard(c) && large(c) && c.Framework != "other" && has(c, trace.SignBatchVain):
+		return because(CauseUnknown, "vain", 0,
+			"a smaller batch was tried in vain, as the text says: one long or large sample, what the model itself "+
+				"needs, or what earlier steps left"), true
 	case onCard(c) && large(c) && c.Framework != "other":
 		return because(CauseBatch, "", 0.55,
 			"%s were asked for at once: most often what one %s needs, which grows with its size",
@@ -500,6 +504,9 @@ const crumbs = 0.02
 // padded is XLA's line about an array that its layout makes larger.
 var padded = regexp.MustCompile(`Extra memory due to padding: ([\d.]+[KMG]) \(([\d.]+)x expansion\)`)
 
+// reservable is what a TPU has left in one piece, by its own words.
+var reservable = regexp.MustCompile(`and ([\d.]+[KMG]) reservable`)
+
 // manyTimes is an expansion that no layout needs.
 const manyTimes = 4
 
@@ -514,7 +521,9 @@ func withFigures(j judged, c *trace.Crash) judged {
 			}
 		}
 	}
-	if onCard(c) && c.Free != nil && c.Requested != nil && *c.Free > *c.Requested &&
+	if m := reservable.FindStringSubmatch(c.Text); m != nil && c.Free != nil {
+		j = j.also("of the %s that were free only %s could be had in one piece", *c.Free, m[1])
+	} else if onCard(c) && c.Free != nil && c.Requested != nil && *c.Free > *c.Requested &&
 		j.cause != CauseSetting && j.cause != CauseFragmentation {
 		j = j.also("%s were free when the message was written, more than was asked for: something "+
 			"had been given back by then, or the driver keeps that much for itself", *c.Free)

@@ -560,7 +560,11 @@ func byMovedData(c *trace.Crash) (judged, bool) {
 	if !moved || !whole || partOf.MatchString(line) {
 		return judged{}, false
 	}
-	return because(CauseHostData, "data_on_card", 0.6,
+	sure := 0.5 // a short array may be what meets a card that others fill
+	if large(c) {
+		sure = 0.6
+	}
+	return because(CauseHostData, "data_on_card", sure,
 		"a whole array was moved to the card in one call: %s", short(line)), true
 }
 
@@ -594,6 +598,17 @@ func aTenth(c *trace.Crash) bool {
 	return c.Requested != nil && c.Capacity != nil && 10**c.Requested >= *c.Capacity
 }
 
+// byPoints knows programs that train points instead of a network: they take one view at a time and
+// add points as they go, so neither a batch nor blocks of a model can be made smaller.
+func byPoints(c *trace.Crash, h *trace.Hints) (judged, bool) {
+	if !seen(c, h, trace.SignPoints) || !onCard(c) || !passIn(c.Frames) && !learns(c, h) {
+		return judged{}, false
+	}
+	return because(CauseUnknown, "points", 0,
+		"the program trains points (%s), and adds more while it runs: their number and the size of the views "+
+			"decide what it needs", first(c.Signs[trace.SignPoints], h.Signs[trace.SignPoints])), true
+}
+
 // byTraceback uses the stages that any training goes through.
 func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if len(c.Frames) == 0 && !has(c, trace.SignMoves) || c.Where == event.WhereShm {
@@ -605,6 +620,9 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			*c.Requested), true
 	}
 	if j, ok := byTaken(c); ok {
+		return j, true
+	}
+	if j, ok := byPoints(c, h); ok {
 		return j, true
 	}
 	for i := range trainingStages {
@@ -649,10 +667,15 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			j.confidence = 0.5
 			j = j.also("the message has no figures: the card may have been full before")
 		}
+		if (j.detail == "forward" || j.detail == "backward") && c.Steps > 0 && c.Allocated != nil &&
+			c.Requested != nil && !large(c) {
+			j.confidence = 0.5
+			j = j.also("what was refused is small beside what was there: it met a card that was full already")
+		}
 		if (j.detail == "forward" || j.detail == "backward") && !aTenth(c) && c.Steps == 0 &&
 			c.Allocated != nil {
 			j.confidence = 0.5
-			j = j.also("no step was complete before: the model's own share may be too large as well")
+			j = j.also("no step is shown before it: the model's own share may be too large as well")
 		}
 		if (j.detail == "forward" || j.detail == "backward" || j.detail == "logits") && large(c) &&
 			c.Steps >= 10*lateSteps {

@@ -72,6 +72,8 @@ var openings = []opening{
 		"A GPU library could not make its handle, probably because the card was full"},
 	{"a kernel of a notebook that is gone, and no reason", allOf(ofKind("kernel_died"), unsure),
 		"The notebook's kernel died, perhaps because host memory ran out"},
+	{"a rank that is gone, and no reason", ofKind("launcher_kill"),
+		"A rank ended without a message, perhaps because host memory ran out"},
 	{"a worker that is gone, and no reason", allOf(ofKind("pool_worker"), unsure),
 		"A worker process died, probably because host memory ran out"},
 	{"CUDA's refusal without a figure", allOf(ofKind("torch_raw"), func(c *trace.Crash, _ judged) bool {

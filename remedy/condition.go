@@ -235,6 +235,7 @@ var conditions = map[ID]condition{
 	PipelineOffload: {work: []Work{Generating, Serving, Loading, Training, Undecided},
 		all: []Fact{Pictures}},
 	FewerPairs:     {work: forward},
+	FewerPoints:    {work: append([]Work{Loading}, forward...)},
 	FewerProcesses: {work: everyWork, all: []Fact{Processes}},
 	SmallerLayer:   {work: []Work{Training, Loading}, all: []Fact{Networks, Flat}},
 	Layout:         {work: forward, all: []Fact{Padded}},

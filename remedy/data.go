@@ -172,8 +172,7 @@ func howWorkers(job Job, after Setup) How {
 		return How{Code: "model.fit(dataset, workers=1, max_queue_size=2, use_multiprocessing=False)   # " +
 			"Keras 2"}
 	}
-	how := How{Code: "DataLoader(dataset, batch_size=batch, num_workers=" + workers +
-		", prefetch_factor=2, persistent_workers=False)"}
+	how := How{Code: "DataLoader(dataset, batch_size=batch, num_workers=" + workers + ")"}
 	if job.Trainer == Transformers {
 		how.Args = "--dataloader_num_workers " + workers
 	}

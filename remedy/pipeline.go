@@ -52,6 +52,16 @@ func pipelines() []*Remedy {
 		},
 		how: howPipeline,
 	}, {
+		ID:          FewerPoints,
+		Title:       "let the program keep fewer points",
+		Why:         "each point has values and states of its own, and more are added while it runs",
+		Equivalence: Changes,
+		Walls:       onDevice,
+		how: func(Job, Setup) How {
+			return How{Args: "a higher threshold for adding points, an earlier end of it, or a bound on their " +
+				"number"}
+		},
+	}, {
 		ID:    FewerPairs,
 		Title: "compare fewer boxes or points at once, or compare them on the CPU",
 		Why: "comparing all with all needs memory for every pair: one sample with very many objects " +

@@ -107,6 +107,7 @@ const (
 	DDP             ID = "ddp"              // one process a card instead of DataParallel
 	PipelineOffload ID = "pipeline_offload" // parts of an image generator that wait
 	FewerPairs      ID = "fewer_pairs"      // all boxes or points against all others
+	FewerPoints     ID = "fewer_points"     // points that a scene is made of
 	FewerProcesses  ID = "fewer_processes"  // worker processes of a pool
 	SmallerLayer    ID = "smaller_layer"    // one layer that holds most weights
 	Layout          ID = "layout"           // arrays that a TPU pads

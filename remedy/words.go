@@ -91,7 +91,8 @@ func (r *Remedy) TitleFor(job Job) string {
 		return title
 	}
 	if rest, ok := strings.CutPrefix(title, ifTrained); ok {
-		return ifTrained + switches[r.ID] + rest
+		return strings.TrimSuffix(ifTrained, ": ") + ", and " +
+			strings.TrimPrefix(switches[r.ID], "if ") + rest
 	}
 	return switches[r.ID] + title
 }

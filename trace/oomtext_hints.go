@@ -124,6 +124,7 @@ var hintWords = []entry{
 		"increase with",
 		"is growing", "keep growing", "grows with", "goes up with", "goes up after", "goes up every",
 		"never comes down", "never goes down", "more and more", "increasing during", "increases linearly",
+		"release the memory", "free the memory",
 		"持续上涨", "逐渐增加", "逐渐增长", "逐渐上升", "一直增加", "不断增加", "越来越大", "持续增长"}, hint: saysRise},
 	{words: []string{"reduce batch", "reduce the batch", "smaller batch", "decrease batch",
 		"decrease your batch", "decrease the batch", "lower batch", "batch too large",
@@ -239,8 +240,8 @@ var batchIsOne = later(`(?i)\bno matter (?:what|which|how|the)\b[^.\n]{0,24}batc
 	`\b(?:one|1|single) (?:img|image|sample|example|clip|volume)s? (?:per|on each|on every|a) (?:gpu|card|device)`)
 
 // inVain is what people write whom a smaller batch did not help.
-var inVain = later(`(?i)\bbatch(?:[^.\n]|\.\w){0,90}\b(?:persist\w*|still\b|in vain|no effect|same (?:error|problem|issue)|` +
-	`(?:not|n't|never) (?:help|work|solve|fix|change)\w*)|\beven (?:after|with|when|if|on)\b[^.\n]{0,80}\bbatch`)
+var inVain = later(`(?i)\bbatch(?:[^.\n]|\.\w){0,90}(?:\bpersist\w*|\bstill\b|in vain|no effect|same (?:error|problem|issue)|` +
+	`(?:not|n't|never) (?:help|work|solve|fix|change|matter|make (?:a|any) difference)\w*|no difference)|\beven (?:after|with|when|if|on)\b[^.\n]{0,80}\bbatch`)
 
 // Batch sizes that did not fail: what a tuner has tried, and what somebody says works.
 var (

@@ -27,6 +27,7 @@ var kernelWords = []entry{
 		"code: -9", "status -9", "code -9", "exit -9", "return code -9", "returncode=-9",
 		"exitcode -9", "exitcode=-9", "code = -9", "returncode: -9", "exit status -9",
 		"code=-9"}, endings: []*ending{exit137}},
+	{words: []string{"killing subprocess"}, endings: []*ending{launcherKill}},
 }
 
 var (
@@ -36,6 +37,7 @@ var (
 	systemdUnit   = &ending{kind: "systemd_unit", read: readSystemdUnit}
 	bareKill      = &ending{kind: "bare_kill", read: readBareKill}
 	exit137       = &ending{kind: "exit_137", read: readExit137}
+	launcherKill  = &ending{kind: "launcher_kill", read: readLauncherKill}
 )
 
 var (
@@ -341,6 +343,26 @@ func readExit137(p *passage) *Crash {
 		c.Where = event.WhereCgroup
 	}
 	return c
+}
+
+// Words around a launcher that ends its processes: of another reason, and of work that fills host
+// memory.
+var (
+	toldReason = later(`(?i)return code|Traceback|\b\w*(?:Error|Exception)\b|signal|exit ?code|KeyboardInterrupt`)
+	fillsHost  = later(`(?i)loading checkpoint|loading (?:the )?(?:model|weights)|offload|CPU Virtual Memory|cpu_adam|` +
+		`from_pretrained`)
+)
+
+// readLauncherKill reads DeepSpeed's launcher, which ends all ranks when one is gone. It counts
+// where nothing tells why and the last work that the log shows fills host memory.
+func readLauncherKill(p *passage) *Crash {
+	around := strings.Join(append(p.above(40), p.following(12)...), "\n")
+	if toldReason.MatchString(strings.ReplaceAll(around, "sigkill_handler", "")) ||
+		!fillsHost.MatchString(around) {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereHost, Framework: "pytorch",
+		What: "a launcher ended its processes because one had gone; nothing says why"}
 }
 
 // hintCgroupUsage keeps the limit that the kernel prints before it names a victim.

@@ -22,6 +22,7 @@ var (
 	namedPair  = later(`([A-Za-z][\w -]{3,40}):\s{0,4}(\d+(?:\.\d+)?) ?/ ?(\d+(?:\.\d+)?) ?(GiB|MiB|GB|MB)\b`)
 	memoryName = later(`(?i)mem|alloc|buffer|cache|\bused\b|free|total|usage|reserved|weights?\b|limit|param|` +
 		`temp\b|swap|\brss|heap|objects?\b|loading|activation|(?:\b|_)CA\b|(?:\b|_)MA\b|size|capacity|fragmentation`)
+	noName   = later(`(?i)(?:^| )(?:and|or|but|than|about|only|with|have|i have|my)$`)
 	noFigure = later(`(?i)\b(?:Gi?B|Mi?B)/s\b|download|it/s|batch size|RESOURCE_EXHAUSTED`)
 )
 
@@ -39,7 +40,7 @@ func namedSizes(text string) []Figure {
 		what = what[strings.LastIndexAny(what, ")].;")+1:] // the end of what stands before it
 		what = strings.Trim(strings.Join(strings.Fields(what), " "), " :=-(")
 		size := parseSize(number, strings.Replace(strings.ToUpper(unit[:1])+"iB", "iiB", "iB", 1))
-		if size == nil || *size == 0 || !memoryName.MatchString(what) {
+		if size == nil || *size == 0 || !memoryName.MatchString(what) || noName.MatchString(what) {
 			return
 		}
 		all = slices.DeleteFunc(all, func(f Figure) bool { return f.What == what })

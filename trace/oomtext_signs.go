@@ -115,6 +115,8 @@ const (
 	SignCompiled   = "compiled"    // graphs of CUDA are recorded, by a word
 	SignCSV        = "csv"         // tables in text
 	SignNPY        = "npy"         // arrays in NumPy's files
+	SignShares     = "shares"      // trials of Ray get parts of one card
+	SignPoints     = "points"      // the program adds points while it trains, one view at a time
 	SignOtherBatch = "other_batch" // a batch size with which it works, as somebody says
 )
 
@@ -183,8 +185,9 @@ var signsNear = []sign{
 	{SignEvalSaid, later(`(?i)\b(?:in|during|at|when|while|on|only) (?:the |my |an? )?(?:\w+ ){0,2}` +
 		`(?:(?:evaluation|eval|validation|validating|evaluating|inference|testing)` +
 		`(?: phase| stage| step| loop| process| epoch| part)?|test (?:phase|stage|step|loop|time|set|epoch))\b|` +
-		`(?:evaluation|eval|validation|evaluating|validating)(?: phase| stage| step| loop)? ` +
-		`(?:starts|begins|crashes|fails|runs out|goes oom)|` +
+		`(?:evaluation|eval|validation|evaluating|validating)(?: phase| stage| step| loop| process)? ` +
+		`(?:starts|begins|crashes|fails|runs out|goes oom|does(?:n't| not) (?:release|free|give back))|` +
+		`\bafter (?:the |each |every )?(?:first |second |\w+th )?(?:evaluation|validation)\b|` +
 		`\btrain(?:ing)?\b[^.\n]{0,20}\b(?:works?|runs?|ok|okay|fine|well|normal\w*)\b[^.\n]{0,30}` +
 		`\b(?:but|however|while|yet|whereas)\b[^.\n]{0,30}\b(?:evaluat|validat|predict|testing|inferenc)|` +
 		`(?:train(?:ing)?|训练)[ ,，]{0,2}(?:正常|成功|没问题|可以)[^。\n]{0,20}(?:evaluat|valid|predict|inferenc|` +
@@ -283,8 +286,8 @@ var signsNear = []sign{
 	{SignAdapters, later(`(?i)[\w.]+[-_]q?lora\b|\bqlora\b|\bq?lora (?:fine-?tun|train|adapter|config|rank)\w*`)},
 	{SignBatchVain, later(`(?i)\beven (?:with|at|for|using) (?:\w+ ){0,3}(?:small\w*|tin(?:y|iest)|minimal|lowest) batch|` +
 		`(?i)\b(?:reduc|lower|decreas|small|halv|shrink|chang)\w*\b[^.\n]{0,30}\bbatch` +
-		`(?:[^.\n]|\.\w){0,60}\b(?:persist\w*|still\b|in vain|no effect|same (?:error|problem|issue)|` +
-		`(?:not|n't|never) (?:help|work|solve|fix|chang)\w*)`)},
+		`(?:[^.\n]|\.\w){0,60}(?:\bpersist\w*|\bstill\b|in vain|\bno (?:effect|difference)|same (?:error|problem|issue)|` +
+		`(?:not|n't|never) (?:help|work|solve|fix|chang|matter|make (?:a|any) difference)\w*)`)},
 	{SignPinned, later(`pin_memory|page-?locked|pinned memory`)},
 	{SignCaching, later(`(?i)caching images|cach(?:ing|ed?) (?:\w+ )?(?:images|samples|dataset) (?:in|into) (?:ram|memory)|` +
 		`--cache(?:[ =]ram)?(?:\s|$)|cache=['"]?ram|--cache[-_]images`)},
@@ -292,7 +295,7 @@ var signsNear = []sign{
 		`["']?(?:\s*[=:]\s*["']?| (?:is|of|to|at|down to) (?:already )?)1\b|` +
 		`\bbatch[ _-]?size[ _-](?:eval|val|valid|test)["']?(?:\s*[=:]\s*["']?| (?:is|of|to) )1\b|` +
 		`\b(?:smaller|reduc\w+|decreas\w+|lower\w*)\b[^.\n]{0,30}\b(?:eval\w*|val(?:id\w*)?|test)[ _-]?batch` +
-		`[^.\n]{0,80}\b(?:still|same|in vain|no effect|persist\w*|(?:not|n't|never) (?:help|work|solve|fix|chang)\w*)`)},
+		`[^.\n]{0,80}(?:\bstill|\bsame|in vain|no effect|persist\w*|(?:not|n't|never) (?:help|work|solve|fix|chang)\w*)`)},
 	{SignBatches, later(`(?i)(?:^|[^.\w])(?:mini|micro)?[-_]?batch(?:es)?\b|batch[_ -]?sizes?\b|\bbatch_(?:idx|index|id|i|x|y|` +
 		`data|inputs?|nb)\b|\bepochs?\b|_epochs?\b|data_?loader|train(?:ing)?_(?:step|batch)\b|(?:samples|ims|imgs)_per_` +
 		`(?:gpu|batch)|max[-_]duration|gradient[ _-]accum`)},
@@ -314,12 +317,16 @@ var signsNear = []sign{
 	{SignDiffusion, later(`(?i)black-forest-labs|\bflux\.?[12]\b|stabilityai/|stable[-_ ]diffusion|\bsdxl\b|\bsd3\.?5?\b|` +
 		`cogvideox|hunyuan-?video|\bwan2\.\d|\bdiffusers\b`)},
 	{SignShmRoom, later(`(?i)num[_-]?workers?["'` + "`" + `]?\s?(?:=|:|to|at|is|设置为|设为|改为|改成|为)\s?0\b` +
-		`[^.]{0,40}?(?:still|same|persist\w*|in vain|仍|还是|依然|(?:not|n't) (?:help|work|solve|fix)\w*)|` +
+		`[^.]{0,40}?(?:\bstill|\bsame|persist\w*|in vain|仍|还是|依然|(?:not|n't) (?:help|work|solve|fix)\w*)|` +
 		`(?:/dev/shm|\bshm\b|shared memory|共享内存)[^.;，。\n]{0,30}?(?:is|has|already|已经为|已为)\s?` +
 		`(?:already )?(?:[2-9]\d|1\d\d) ?(?:gi?b?)\b`)},
 	{SignOtherBatch, later(`(?i)\bbatch[ _-]?size (?:of )?(\d+)[.,]?[^.\n]{0,20}?[., ]\s?(?:\w+ ){0,3}?(?:works|is fine|ok|runs|fits)\b`)},
 	{SignOtherBatch, later(`\bBatch size (\d+) succeeded, trying`)},
 	{SignOtherBatch, later(`(?i)\b(\d{1,5}) batch(?:[ _-]?s\w+)?,? (?:it |that |which )?(?:works|runs|is fine|fits)\b`)},
+	{SignShares, later(`(?i)["']?(?:num_)?gpus?(?:_per_(?:trial|worker|actor))?["']?\s?[:=]\s?0?\.\d+`)},
+	{SignPoints, later(`(?i)gaussian[-_ ]?splat|rasterize_gaussians|diff_(?:gaussian|surfel)\w*|\bgsplat\b|densif(?:y|ication)`)},
+	{SignPredicts, later(`(?:\b1/1 \[=+\] - [^\n]{0,40}\n){4}`)},
+	{SignPredicts, later(`\bfor \w+ in [^\n]{1,80}:\s*\n?[^\n]{0,60}\bmodel\.predict\(`)},
 	{SignNVMe, later(`(?i)"device": ?"nvme"|nvme_path|offload\w*[ -]nvme`)},
 	{SignLines, later(`(?i)\.jsonl\b|\.ndjson\b`)},
 	{SignNoGraphs, later(`(?i)cudagraphs["']?\s?[=:]\s?False|--enforce-eager|disable[-_]cuda[-_]graphs?`)},
@@ -528,6 +535,7 @@ var (
 	stepWords = later(`(?i)\b(?:global_)?(?:step|iter(?:ation)?|it)s?["']?\]?\s?[=:]?\s?\[?(\d{1,9})\b`)
 	batchWord = later(`(?i)\bepoch:?\s?\[?\d+(?:/\d+)?[\],:]*\s?(?:batch|iter|step)e?s?[:#]?\s?\[?(\d{1,9})\b`)
 	epochPair = later(`(?i)\bepoch:?\s?\[\d+\]\s?\[(\d{1,7})/\d+\]`)
+	stepSaid  = later(`(?i)\b(?:at|after|around|about|until|reach\w*|for) (?:about |around |the )?(\d{1,7})(k)?(?:th)? (?:iter(?:ation)?s?|steps?)\b`)
 	lossSeen  = later(`(?i)['"]?\b(?:train_)?loss['"]?\s?[=:]\s?\d`)
 	notSteps  = later(`(?i)total (?:\w+ )?steps|accumulation steps|warm-?up steps|max(?:imum)? steps|` +
 		`steps per |number of (?:\w+ )?steps|num steps|loading|resum|download|fetching|\bmap\b|tokeniz|shards|filter|saving|preprocess|` +
@@ -548,6 +556,14 @@ func (p *passage) steps() int64 {
 				if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
 					most = max(most, n)
 				}
+			}
+		}
+		if m := stepSaid.FindStringSubmatch(line); m != nil {
+			if n, err := strconv.ParseInt(m[1], 10, 64); err == nil {
+				if m[2] != "" {
+					n *= 1000
+				}
+				most = max(most, n)
 			}
 		}
 		if most == 0 && lossSeen.MatchString(line) {

@@ -57,9 +57,16 @@ func readTFTensor(p *passage) *Crash {
 	if m := graphNode.FindStringSubmatch(t); m != nil {
 		c.Node = m[1]
 	}
-	for _, m := range tensorPlace.FindAllStringSubmatch(t, 4) {
-		if strings.EqualFold(m[1], "CPU") || strings.Contains(strings.ToLower(m[2]), "cpu") {
+	for i, m := range tensorPlace.FindAllStringSubmatch(t, 4) {
+		if i == 0 && strings.EqualFold(m[1], "CPU") { // later ones belong to operations that it lists
 			c.Where = event.WhereHost
+		}
+		if m[2] != "" { // the allocator itself is what refused
+			c.Where = event.WhereGPU
+			if strings.Contains(strings.ToLower(m[2]), "cpu") {
+				c.Where = event.WhereHost
+			}
+			break
 		}
 	}
 	if m := tensorShape.FindStringSubmatch(t); m != nil {
