@@ -70,6 +70,10 @@ func TestTreesThatCannotBeRead(t *testing.T) {
 			t.Errorf("proportional of %v: %+v %v", pids, pss, ok)
 		}
 	}
+	alone := &Tree{Proc: NewProc(tree(t, childOf(10, 11, 5))), pids: []int{11}}
+	if pss, ok := alone.Proportional(time.Minute, time.Minute); !ok || pss.All != 40*event.KiB {
+		t.Errorf("of one process: %+v %v", pss, ok)
+	}
 	follow.pids = []int{11, 20, 21}
 	if got := follow.Workers(); got != nil {
 		t.Errorf("workers that cannot be read: %+v", got)
@@ -266,6 +270,26 @@ func TestLimitsAround(t *testing.T) {
 		got, err := (&Cgroup{Dir: filepath.Join(root, "x", "a"), Version: 2}).Read()
 		if err != nil || got.Limit != c.limit || got.AtLimit != c.atLimit || got.Current != 10 {
 			t.Errorf("%s: %+v %v, want %d at %d", name, got, err, c.limit, c.atLimit)
+		}
+	}
+}
+
+// TestFiguresThatAreNone: a file that holds no number counts as nothing, not as a little.
+func TestFiguresThatAreNone(t *testing.T) {
+	files := map[string]string{"memory.current": "7\n", "memory.usage_in_bytes": "7\n"}
+	for _, name := range []string{"memory.peak", "memory.max", "memory.high", "memory.swap.current",
+		"memory.events", "memory.stat", "memory.pressure", "memory.max_usage_in_bytes",
+		"memory.limit_in_bytes", "memory.oom_control", "cgroup.procs"} {
+		files[name] = "some words\n"
+	}
+	dir := tree(t, files)
+	for version := 1; version <= 2; version++ {
+		c := &Cgroup{Dir: dir, Version: version}
+		if got, err := c.Read(); err != nil || got != (event.CgroupSample{Current: 7}) {
+			t.Errorf("version %d: %+v %v", version, got, err)
+		}
+		if pids, err := c.Processes(); err != nil || len(pids) != 0 {
+			t.Errorf("members %v %v", pids, err)
 		}
 	}
 }

@@ -30,16 +30,20 @@ func KernelOOMKills(since time.Duration) ([]OOMKill, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	var kills []OOMKill
+	return killsIn(func(into []byte) (int, error) { return unix.Read(fd, into) }, since), nil
+}
+
+// killsIn reads records until there are no more: each read gives one.
+func killsIn(read func(into []byte) (int, error), since time.Duration) (kills []OOMKill) {
 	buf := make([]byte, 8<<10)
 	for {
-		n, err := unix.Read(fd, buf)
+		n, err := read(buf)
 		// a record was overwritten while we read; the next read goes on behind it
 		if err == unix.EPIPE {
 			continue
 		}
 		if err != nil || n <= 0 {
-			return kills, nil
+			return kills
 		}
 		if kill, ok := parseKernelRecord(string(buf[:n])); ok && kill.At >= since {
 			kills = append(kills, kill)
