@@ -13,7 +13,7 @@ from .names import FUNCTIONS, constant, key, keyword, method, targets, walk, wal
 # keep is differentiated later.
 ADAPTS = re.compile(
     r"maml|meta_?sgd|reptile|task_update|inner_(lr|loop|steps?|train)|second_order|fast_weights|"
-    r"functional_forward",
+    r"functional_forward|langevin|(^|_)(snf|ebm|hmc|mala)($|_)",
     re.I,
 )
 

@@ -45,6 +45,8 @@ CLEAN_TORCH = frozenset(
     equal allclose isfinite sign zeros ones rand randn randint empty full arange linspace eye
     randperm multinomial one_hot bucketize searchsorted nonzero count_nonzero""".split()
 )
+# pipe(prompt).images of diffusers, pipeline(text) of transformers
+_PIPELINE = re.compile(r"(^|_)pipe(line)?$", re.I)
 # As many values as there are classes, codes or bins: little, wherever it lies, and without a graph.
 FEW_VALUES = frozenset("unique unique_consecutive bincount histc histogram nunique".split())
 PAIRS = frozenset("max min topk sort kthvalue median mode cummax cummin".split())
@@ -234,7 +236,10 @@ class Library:
         if marks.get("@tf") and self.m.rounds:
             for v in args.pos + list(args.kw.values()):
                 if any(isinstance(a, Number) and a.varies for a in v):
-                    self.m.story.facts.append(("retraced", self.m.where(), f.label))
+                    # tf.ones(n) * i is a tensor, settings.lr * i is none: the file does not say
+                    sure = not any(isinstance(a, (Node, Obj)) for a in v)
+                    kind = "retraced" if sure else "perhaps retraced"
+                    self.m.story.facts.append((kind, self.m.where(), f.label))
 
     def default_field(self, value: Value) -> Value:
         """field(default_factory=list)"""
@@ -558,6 +563,10 @@ class Library:
 
     def call_node(self, n: Node, args: Args, name: str) -> Value:
         last = name.split(".")[-1]
+        if (
+            _PIPELINE.search(last) or n.label == "pipeline"
+        ) and not n.tensor:  # runs under no_grad by itself
+            return frozenset([self.m.node(False, label=last)])
         if n.module or name in self.modules or is_model_name(name) and not n.tensor:
             n.module = True
             return self.forward(n, args)
@@ -1046,6 +1055,8 @@ class Library:
             or name.startswith(("torchvision.models.", "timm.", "segmentation_models_pytorch."))
             or name == "torch.hub.load"
         ):
+            if "Pipeline" in name:
+                return frozenset([m.node(None, label="pipeline")])
             if not re.search(r"token|config|processor|extractor|schedul|dataset", name, re.I):
                 return self._module(last)
         return self.unknown(name, args)

@@ -910,16 +910,17 @@ class Judge:
     def facts(self) -> Iterator[dict]:
         used = any(kind == "whole_used" for kind, _, _ in self.story.facts)
         moved: Set[Any] = set()
-        for kind, where, what in self.story.facts:
+        for kind, where, what in sorted(self.story.facts, key=lambda f: f[0] == "perhaps retraced"):
             s = where[-1][1] if where else None
             if kind == "keras":
                 yield from self._keras(where, *what)
-            elif kind == "retraced" and s is not None:
+            elif kind in ("retraced", "perhaps retraced") and s is not None:
                 yield from self.tell(
                     "tf-function-retraced",
                     s,
                     "`%s` gets a Python number that changes: every new value traces a new graph, "
                     "and all are kept" % what,
+                    hint=kind == "perhaps retraced",
                 )
             elif kind == "traced" and s is not None:
                 yield from self.tell(

@@ -101,7 +101,9 @@ def contradicted(project: Project, path: str, tree: ast.AST, finding: Dict[str, 
     """Does another file take away what the finding rests on?"""
     if finding["rule"] in _KEEPS:
         attribute = _attribute_at(tree, finding["line"])
-        return attribute is not None and _emptied(project, path, attribute)
+        if attribute is not None and _emptied(project, path, attribute):
+            return True
+        return _detached_by_keeper(project, path, tree, finding["line"])
     if finding["rule"] == "eval-without-no-grad":
         function = _function_at(tree, finding["line"])
         return (
@@ -197,6 +199,56 @@ def _emptied(project: Project, path: str, attribute: str) -> bool:
         r"\.popleft\(|\.pop\(|\[:\]\s*=)|\bdel\s+[\w.]+\.%s\b" % (name, name)
     )
     return any(attribute in text and empties.search(text) for text in project.others(path))
+
+
+def _detached_by_keeper(project: Project, path: str, tree: ast.AST, line: int) -> bool:
+    """self.losses.add(loss), where self.losses = Holder(...) and another file's Holder.add() keeps
+    loss.detach()
+    """
+    made = _classes_of_variables(tree)
+    for n in walk(tree):
+        if not isinstance(n, ast.Call) or n.lineno != line or not isinstance(n.func, ast.Attribute):
+            continue
+        name = made.get(key(n.func.value) or "")
+        if name is None:
+            continue
+        for text in project.others(path):
+            if "class " + name not in text:
+                continue
+            try:
+                classes = [c for c in walk(source.parse(text)) if isinstance(c, ast.ClassDef)]
+            except (SyntaxError, ValueError, RecursionError):
+                continue
+            methods = [
+                f
+                for c in classes
+                if c.name == name
+                for f in c.body
+                if isinstance(f, FUNCTIONS) and f.name == n.func.attr
+            ]
+            if methods:
+                return _cuts_what_it_gets(methods[0])
+    return False
+
+
+_CUTS = frozenset("detach item tolist numpy data".split())
+
+
+def _cuts_what_it_gets(function: Any) -> bool:
+    """def add(self, value): self.kept.append(value.detach().cpu())"""
+    given = {a.arg for a in function.args.args[1:]}
+    cut = {
+        n.value.id
+        for n in walk(function)
+        if isinstance(n, ast.Attribute) and n.attr in _CUTS and isinstance(n.value, ast.Name)
+    } | {
+        a.id
+        for n in walk(function)
+        if isinstance(n, ast.Call) and method(n) in ("float", "int")
+        for a in n.args
+        if isinstance(a, ast.Name)
+    }
+    return bool(given & cut)
 
 
 def _function_at(tree: ast.AST, line: int) -> Optional[Any]:

@@ -52,7 +52,7 @@ def resources(file):
                 "ray-trial-without-resources",
                 call,
                 "no resources are given for a trial: Ray packs one on every core, whatever memory each takes",
-                hint=not _several_trials(file, call),
+                hint=not _several_trials(file, call) or _only_reckons(file, trainable),
             )
             continue
         given = asked if asked is not None else wrapped
@@ -82,6 +82,28 @@ def _several_trials(file, call):
     return total >= MANY_TRIALS or any(
         isinstance(n, ast.Constant) and n.value == "grid_search" for n in file.nodes
     )
+
+
+_NUMBERS_ONLY = frozenset("numpy ray wandb mlflow time random math os json".split())
+
+
+def _only_reckons(file, trainable) -> bool:
+    """def trial(config): report(loss=config["a"] + random()): an example whose trials hold nothing"""
+    todo, seen = [key(trainable) if trainable is not None else None], set()
+    while todo:
+        name = todo.pop()
+        code = file.functions.get(name) or file.classes.get(name)
+        if code is None:
+            return False
+        seen.add(name)
+        for n in walk(code):
+            root = file.aliases.get(n.id, "").split(".")[0] if isinstance(n, ast.Name) else ""
+            if root and root not in _NUMBERS_ONLY:
+                return False
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Name):
+                if n.func.id in file.functions and n.func.id not in seen:
+                    todo.append(n.func.id)
+    return True
 
 
 MANY_TRIALS = 5  # fewer at once are what somebody meant

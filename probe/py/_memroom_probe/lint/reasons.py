@@ -10,7 +10,7 @@ it and name it in the table.
 
 import ast
 import re
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 from .evaluation import names_data
 from .evidence import adapts, missing_key, never_reached
@@ -287,7 +287,8 @@ def _read_first(file: Any, line: int) -> bool:
 
 def _emptied_by_method(file: Any, line: int) -> bool:
     """self.log_probs.append(x) in forward(), and a method that whoever trains calls empties the list:
-    clear_memory(), reset(). What training_step() gathers for an epoch is another thing.
+    clear_memory(), reset(), or net.gate.log_probs = [] from outside. What training_step() gathers
+    for an epoch is another thing.
     """
     for s in file.statements:
         if s.lineno != line or not isinstance(s, ast.Expr):
@@ -297,32 +298,110 @@ def _emptied_by_method(file: Any, line: int) -> bool:
             continue
         if place.klass is None or getattr(place.function, "name", "") == "training_step":
             continue
-        name = key(call.func.value)
-        if name and any(
-            _empties(n, name)
+        name = _whole(call.func.value)
+        inside = [
+            n
             for f in place.klass.body
             if isinstance(f, FUNCTIONS)
             and f is not place.function
             and f.name != "__init__"
             and not f.name.startswith("on_")
             for n in walk(f)
+        ]
+        if name and (
+            any(_empties(n, name) for n in inside) or _emptied_outside(file, place.klass, name)
         ):
             return True
     return False
 
 
+def _whole(node: Any) -> Any:
+    """self.kept of self.kept["val"] and of self.kept[session]"""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return key(node)
+
+
+def _emptied_outside(file: Any, klass: Any, name: str) -> bool:
+    """self.model.gate.kept = [], where another class keeps the module"""
+    attribute = name.split(".")[-1]
+    return any(
+        isinstance(n, ast.Assign)
+        and not klass.lineno <= n.lineno <= (klass.end_lineno or 0)
+        and (isinstance(n.value, (ast.List, ast.Dict)) or constant(n.value, ...) is None)
+        and any(isinstance(t, ast.Attribute) and t.attr == attribute for t in n.targets)
+        and any((key(t) or "").count(".") > 1 or "self." not in (key(t) or "") for t in n.targets)
+        for n in file.nodes
+    )
+
+
 def _empties(n: ast.AST, name: str) -> bool:
-    """del x[:], x = [], x.clear()"""
+    """del x[:], x = [], x[key] = [], x.clear(), x[key].clear()"""
     if isinstance(n, ast.Delete):
-        return any(key(getattr(t, "value", t)) == name for t in n.targets)
+        return any(_whole(t) == name for t in n.targets)
     if isinstance(n, ast.Assign):
-        return any(key(t) == name for t in n.targets)
+        fresh = isinstance(n.value, (ast.List, ast.Dict))
+        return any(key(t) == name or fresh and _whole(t) == name for t in n.targets)
     return (
         isinstance(n, ast.Call)
         and method(n) == "clear"
         and isinstance(n.func, ast.Attribute)
-        and key(n.func.value) == name
+        and _whole(n.func.value) == name
     )
+
+
+def _grad_turned_off(file: Any, line: int) -> bool:
+    """toggle_grad(net, False), then weights that go through an average of themselves: no graph is
+    made where nothing wants gradients
+    """
+    functions = _functions_around(file, line)
+    loops = [
+        loop
+        for s in file.statements
+        if s.lineno == line
+        for loop in file.places[s].loops
+        if isinstance(loop, ast.For)
+    ]
+    over_weights = any(
+        isinstance(n, ast.Attribute) and n.attr in ("parameters", "named_parameters", "state_dict")
+        for loop in loops
+        for n in walk(loop.iter)
+    )
+    off = {
+        name
+        for f in functions
+        for n in walk(f)
+        if getattr(n, "lineno", line) < line
+        for name in _turned_off(n)
+    }
+    return over_weights and len(off) > 1  # the averages, and what they follow
+
+
+def _turned_off(n: ast.AST) -> Set[Any]:
+    """net of set_requires_grad(net, False), net.requires_grad_(False), and of for p in
+    net.parameters(): p.requires_grad = False
+    """
+    if isinstance(n, ast.For):
+        if any(
+            isinstance(s, ast.Assign)
+            and constant(s.value) is False
+            and any("requires_grad" in (key(t) or "") for t in s.targets)
+            for s in n.body
+        ):
+            return {
+                key(x.value)
+                for x in walk(n.iter)
+                if isinstance(x, ast.Attribute) and x.attr == "parameters"
+            }
+        return set()
+    if not isinstance(n, ast.Call) or "grad" not in method(n):
+        return set()
+    given = [*n.args, *(k.value for k in n.keywords)]
+    if not any(constant(a) is False for a in given):
+        return set()
+    if isinstance(n.func, ast.Attribute) and n.func.attr == "requires_grad_":
+        return {key(n.func.value)}
+    return {key(a) for a in given} - {None}
 
 
 def _if_asked(file: Any, line: int) -> bool:
@@ -555,12 +634,18 @@ REASONS: Dict[str, Tuple[Reason, ...]] = {
         _adapting_function,
         _before_a_step,
         _read_first,
+        _grad_turned_off,
     ),
     "graph-kept-here": (_without_torch, _volatile, _adapting_function),
     "module-keeps-tensors": (_without_torch, _volatile, _emptied_by_method, _if_asked),
     "hook-keeps-tensors": (_without_torch, _own_slot),
     "cache-keeps-tensors": (_without_torch, _volatile),
-    "hidden-state-not-detached": (_without_torch, _before_a_step, _read_first),
+    "hidden-state-not-detached": (
+        _without_torch,
+        _before_a_step,
+        _read_first,
+        _grad_turned_off,
+    ),
     "rollout-with-grad": (_before_a_step,),
     "retain-graph-in-loop": (_without_torch, _small_problem),
     # gradients and their accumulation

@@ -1046,9 +1046,22 @@ def _last_assignment(file, name):
         if isinstance(s, ast.Assign) and any(
             isinstance(n, ast.Name) and n.id == name.id for t in s.targets for n in walk(t)
         ):
+            if _in_other_branch(file, s, name):
+                continue
             if found is None or s.lineno > found.lineno:
                 found = s
     return found
+
+
+def _in_other_branch(file, s, node) -> bool:
+    """if seed: data = data.map(f) else: data = data.shuffle(n): one of the two runs"""
+    for i in file.places[s].ifs:
+        if not isinstance(i, ast.If):
+            continue
+        sides = [{x for b in body for x in walk(b)} for body in (i.body, i.orelse)]
+        if any(s in a and node in b for a, b in (sides, sides[::-1])):
+            return True
+    return False
 
 
 def tape_around_loop(file):
