@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"zombiezen.com/go/sqlite/sqlitex"
+
 	"memroom/event"
 )
 
@@ -166,6 +168,30 @@ func TestIndexOfAnotherVersion(t *testing.T) {
 	refresh(t, s, 3)
 	if known := s.readIndex(); len(known) != 3 {
 		t.Errorf("%d rows after it was built again", len(known))
+	}
+}
+
+// TestIndexWithAnotherNumber: rows that look right are not read either, they may mean something
+// else.
+func TestIndexWithAnotherNumber(t *testing.T) {
+	s := testStore(t)
+	someRuns(t, s)
+	for _, version := range []int{schemaVersion - 1, schemaVersion + 1} {
+		if _, err := s.Refresh(9); err != nil || len(s.readIndex()) != 3 {
+			t.Fatalf("%d rows, %v", len(s.readIndex()), err)
+		}
+		conn, err := s.openIndex()
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := fmt.Sprintf("PRAGMA user_version = %d", version)
+		if err := sqlitex.ExecuteTransient(conn, set, nil); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		if known := s.readIndex(); len(known) != 0 {
+			t.Errorf("version %d: read %v", version, known)
+		}
 	}
 }
 
