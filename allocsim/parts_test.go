@@ -628,3 +628,70 @@ func TestAddressesOfTheLinuxDriver(t *testing.T) {
 		t.Errorf("%d ranges are left when all is given back", len(d.ranges))
 	}
 }
+
+// TestLoadedStateIsTheSame: a state that is written as segments and loaded again has the same
+// blocks and counts the same.
+func TestLoadedStateIsTheSame(t *testing.T) {
+	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:40"} {
+		config, err := ParseConf(conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := New(Options{Config: config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		random := rand.New(rand.NewPCG(11, 0))
+		var live []Block
+		for range 300 {
+			if len(live) > 0 && random.IntN(5) < 2 {
+				at := random.IntN(len(live))
+				if random.IntN(8) == 0 {
+					made.FreePending(live[at])
+				} else {
+					made.Free(live[at])
+				}
+				live = slices.Delete(live, at, at+1)
+				continue
+			}
+			b, err := made.Malloc(1+random.Int64N(1<<(9+random.IntN(18))), uint64(random.IntN(2)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			live = append(live, b)
+		}
+		loaded, err := New(Options{Config: config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		placed := 0
+		loaded.load(made.Segments(), nil, func(event.Block, Block) { placed++ })
+		if err := loaded.Check(); err != nil {
+			t.Errorf("%q: %v", conf, err)
+		}
+		if want, got := describe(made.Segments()), describe(loaded.Segments()); got != want {
+			t.Errorf("%q: %s\nwant %s", conf, got, want)
+		}
+		if placed != len(live)+len(made.pending) || loaded.Reserved() != made.Reserved() {
+			t.Errorf("%q: %d blocks, %s", conf, placed, loaded.Reserved())
+		}
+		for name, pools := range map[string][2]PoolStats{
+			"all":   {made.stats.All, loaded.stats.All},
+			"small": {made.stats.Small, loaded.stats.Small},
+			"large": {made.stats.Large, loaded.stats.Large},
+		} {
+			if want, got := currents(&pools[0]), currents(&pools[1]); got != want {
+				t.Errorf("%q, %s: %v, want %v", conf, name, got, want)
+			}
+		}
+	}
+}
+
+// currents are the figures of a pool at this moment.
+func currents(p *PoolStats) (all [9]int64) {
+	for i, s := range []Stat{p.Allocation, p.AllocatedBytes, p.Active, p.ActiveBytes, p.RequestedBytes,
+		p.Segment, p.ReservedBytes, p.InactiveSplit, p.InactiveSplitBytes} {
+		all[i] = s.Current
+	}
+	return all
+}
