@@ -695,3 +695,86 @@ func currents(p *PoolStats) (all [9]int64) {
 	}
 	return all
 }
+
+// TestWherePeaksAre: at the entry that reached them first, however often they are reached again.
+func TestWherePeaksAre(t *testing.T) {
+	rec := &event.Recording{Version: "2.11"}
+	a, err := New(Options{Config: DefaultConfig(), Version: "2.11", Driver: NewAscendingDriver(),
+		Record: func(e event.Entry) { rec.History.Append(&e) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	malloc := func(size int64) Block {
+		b, err := a.Malloc(size, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	malloc(30 * mib)
+	for range 3 { // the peak, three times
+		b := malloc(40 * mib)
+		a.Free(b)
+	}
+	malloc(5 * mib)
+	rec.Segments = a.Segments()
+	var allocated, reserved []int64
+	r, err := Replay(rec, ReplayOptions{Observe: func(_ int, _ *event.Entry, a *Allocator) {
+		allocated = append(allocated, a.stats.All.AllocatedBytes.Current)
+		reserved = append(reserved, a.stats.All.ReservedBytes.Current)
+	}})
+	if err != nil || !r.Exact() {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if want := slices.Index(allocated, slices.Max(allocated)); r.AllocatedPeakAt != want {
+		t.Errorf("allocated: at %d, want %d", r.AllocatedPeakAt, want)
+	}
+	if want := slices.Index(reserved, slices.Max(reserved)); r.ReservedPeakAt != want {
+		t.Errorf("reserved: at %d, want %d", r.ReservedPeakAt, want)
+	}
+}
+
+// TestMappingsAreCompared: pages at another place, of another size or in other calls than the model
+// would map are told; also in a program that has private pools elsewhere.
+func TestMappingsAreCompared(t *testing.T) {
+	const base = 1 << 40
+	private := event.Segment{Addr: 1 << 30, Size: 2 * mib, Small: true, Pool: event.PoolID{0, 1},
+		Blocks: []event.Block{{Addr: 1 << 30, Size: 512, Requested: 512, State: event.BlockActive},
+			{Addr: 1<<30 + 512, Size: 2*mib - 512}}}
+	for name, c := range map[string]struct {
+		maps  [][2]int64 // offset and size, in MiB
+		exact bool
+	}{
+		"as it would":     {[][2]int64{{0, 20}}, true},
+		"more":            {[][2]int64{{0, 40}}, false},
+		"in two calls":    {[][2]int64{{0, 20}, {20, 20}}, false},
+		"with a gap":      {[][2]int64{{0, 20}, {40, 20}}, false},
+		"somewhere below": {[][2]int64{{-20, 20}, {0, 20}}, false},
+	} {
+		for _, pools := range []bool{false, true} {
+			rec := &event.Recording{Version: "2.11", CutOff: !pools}
+			if pools {
+				rec.Segments = []event.Segment{private}
+				rec.History.Append(&event.Entry{Kind: event.KindSegmentAlloc, Addr: private.Addr,
+					Size: private.Size})
+				rec.History.Append(&event.Entry{Kind: event.KindAlloc, Addr: private.Addr, Size: 512})
+			}
+			for _, m := range c.maps {
+				rec.History.Append(&event.Entry{Kind: event.KindSegmentMap,
+					Addr: uint64(base + m[0]*mib), Size: m[1] * mib})
+			}
+			for _, kind := range []event.Kind{event.KindAlloc, event.KindFreeRequested,
+				event.KindFreeCompleted} {
+				rec.History.Append(&event.Entry{Kind: kind, Addr: base, Size: 15 * mib})
+			}
+			for _, m := range c.maps {
+				rec.History.Append(&event.Entry{Kind: event.KindSegmentUnmap,
+					Addr: uint64(base + m[0]*mib), Size: m[1] * mib})
+			}
+			r, err := Replay(rec, ReplayOptions{Version: "2.11"})
+			if err != nil || r.Exact() != c.exact {
+				t.Errorf("%s, private pools %v: %v %v", name, pools, r.Divergences, err)
+			}
+		}
+	}
+}
