@@ -230,6 +230,11 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if found.detail == "kv_cache" && c.Fits > 0 {
 		x.job.On[remedy.ShorterSequence] = "the length that fits is said already"
 	}
+	if found.cause == CauseNeighbour && x.job.Inference {
+		for _, id := range []remedy.ID{remedy.MicroBatch, remedy.ShorterSequence, remedy.Quantize8Bit} {
+			x.job.On[id] = "what others hold is missing, whatever the request"
+		}
+	}
 	if found.cause == CauseNeighbour && onCard(c) && c.Allocated != nil && c.Capacity != nil &&
 		6**c.Allocated < *c.Capacity && !large(c) {
 		for _, id := range []remedy.ID{remedy.MicroBatch, remedy.Checkpointing, remedy.MixedPrecision,
@@ -237,7 +242,8 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 			x.job.On[id] = "little of what fills the card is this program's pool"
 		}
 	}
-	if found.cause == CauseHostData && c.Requested != nil && *c.Requested >= nobodysArray {
+	if found.cause == CauseHostData && c.Requested != nil && (*c.Requested >= nobodysArray ||
+		found.detail == "prefilled" && *c.Requested >= nobodysBuffer) {
 		x.job.On[remedy.RaiseLimit] = "no machine has that much"
 	}
 	if found.cause == CauseHostData && found.detail == "" && c.Requested != nil &&
@@ -311,6 +317,9 @@ var lengthSaid = regexp.MustCompile(`(?i)max(?:imum)?[ _-]?(?:seq|model)\w*[ _-]
 
 // nobodysArray is an array that no machine holds.
 const nobodysArray = 1024 * event.GiB
+
+// nobodysBuffer is a buffer that few machines hold, and whose size is a setting.
+const nobodysBuffer = 256 * event.GiB
 
 // plainTable are lines that make a tensor of a shape that they name.
 var plainTable = regexp.MustCompile(`\b(?:torch|np|numpy|jnp|tf)\.(?:ones|zeros|empty|full|rand|randn|eye|arange)\(`)

@@ -443,6 +443,12 @@ func byData(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				"a buffer of fixed size was made (%s): all of it is asked for at once, however little is in it",
 				at), true
 		}
+		if m := arrayShape.FindStringSubmatch(c.Text); m != nil && len(m[1]) >= 5 &&
+			has(c, trace.SignReplay) && onHost(c) && large(c) {
+			return because(CauseHostData, "prefilled", 0.55,
+				"an array with %s places was asked for, and the text tells of reinforcement learning (%s): the "+
+					"buffer of past steps, which is made in its full size", m[1], c.Signs[trace.SignReplay]), true
+		}
 		return arrayTooLarge(c), true
 	case "torch_worker":
 		end := "was killed"
@@ -455,6 +461,9 @@ func byData(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	return judged{}, false
 }
+
+// arrayShape is the shape that NumPy names, from its first dimension on.
+var arrayShape = regexp.MustCompile(`with shape \((\d+),`)
 
 // mapsFile are refusals of a mapping of a file, which takes no memory before it is read.
 var mapsFile = regexp.MustCompile(`(?i)memory[- ]mapp?(?:ing|ed)?\b[^\n]{0,60}(?:cannot allocate|failed)|mmap\b[^\n]{0,60}` +

@@ -78,6 +78,9 @@ var learning = regexp.MustCompile(`(?i)^(?:_?backward|_engine_run_backward|train
 // gradientNode are operations of TensorFlow that only training has.
 var gradientNode = regexp.MustCompile(`(?:^|/)gradients(?:_\d+)?/|_grad/`)
 
+// onlyTrains are programs that do nothing but train.
+var onlyTrains = []string{"kohya", "axolotl", "torchtune"}
+
 // learns reports whether a model is being trained.
 func learns(c *trace.Crash, h *trace.Hints) bool {
 	if c.Steps > 0 && seen(c, h, trace.SignTraining) && !seen(c, h, trace.SignServing) ||
@@ -85,7 +88,7 @@ func learns(c *trace.Crash, h *trace.Hints) bool {
 		h.Phase == "train" || h.Accumulate > 0 {
 		return true
 	}
-	if gradientNode.MatchString(c.Node) {
+	if gradientNode.MatchString(c.Node) || slices.Contains(onlyTrains, h.Trainer) {
 		return true
 	}
 	if slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
@@ -134,7 +137,8 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 			has(c, trace.SignEpochs) || slices.Contains(h.Says, string(CauseLeak)),
 		remedy.DataSeen: readsData(c, j) || has(c, trace.SignLoader) || has(c, trace.SignDatasets),
 		remedy.Pretrained: torch && (seen(c, h, trace.SignPretrained) || h.Trainer == "transformers" ||
-			h.Trainer == "axolotl" || h.Trainer == "vllm" || c.Kind == "dispatched" ||
+			h.Trainer == "axolotl" || h.Trainer == "llamafactory" ||
+			h.Trainer == "vllm" || c.Kind == "dispatched" ||
 			has(c, trace.SignMerging)) ||
 			c.Kind == "ggml" || c.Kind == "ollama",
 		remedy.OwnScript: drawsByScript(c),
@@ -217,7 +221,7 @@ func ownLoops(c *trace.Crash, h *trace.Hints) bool {
 
 // batchTrainers are libraries whose loops take batches of a data set.
 var batchTrainers = []string{"transformers", "lightning", "accelerate", "deepspeed", "torchtune",
-	"axolotl", "keras", "kohya", "mlx"}
+	"axolotl", "keras", "kohya", "mlx", "llamafactory", "ultralytics"}
 
 // inBatches reports whether something shows that the program works in batches. A loss and its
 // backward pass alone do not: one view, one long sequence or one graph has them too.
@@ -436,6 +440,9 @@ func serverOf(c *trace.Crash, h *trace.Hints) string {
 		return "vllm"
 	}
 	seen := strings.ToLower(c.Signs[trace.SignProgram])
+	if seen == "llm" { // the class of its library
+		return "vllm"
+	}
 	if seen == "" && c.Kind == "ggml" {
 		return "llama.cpp"
 	}

@@ -150,7 +150,7 @@ func lessShare(now string) float64 {
 
 // torchTrainers are libraries that train with PyTorch only.
 var torchTrainers = []string{"transformers", "lightning", "accelerate", "deepspeed", "torchtune",
-	"axolotl", "kohya", "vllm"}
+	"axolotl", "kohya", "vllm", "llamafactory", "ultralytics"}
 
 // trains reports whether anything shows that a model is trained.
 func trains(c *trace.Crash, h *trace.Hints) bool {
@@ -210,6 +210,9 @@ func inUse(on map[remedy.ID]string, c *trace.Crash, h *trace.Hints) {
 	if _, ok := withoutGraph.in(c); ok {
 		on[remedy.NoGrad] = "the traceback runs under no_grad"
 	}
+	for _, id := range byDefault[h.Trainer] {
+		on[id] = h.Trainer + " has it on by itself"
+	}
 	switch h.Trainer {
 	case "transformers", "lightning", "axolotl", "vllm":
 		on[remedy.NoGrad] = h.Trainer + " evaluates without a graph"
@@ -238,6 +241,12 @@ func inUse(on map[remedy.ID]string, c *trace.Crash, h *trace.Hints) {
 	if len(c.Frames) > 0 && strings.Contains(c.Frames[0].File, "scaled_dot") {
 		on[remedy.Attention] = "the traceback runs in SDPA"
 	}
+}
+
+// byDefault are remedies that trainers have on unless they are told otherwise.
+var byDefault = map[string][]remedy.ID{
+	"llamafactory": {remedy.Checkpointing, remedy.NoGrad},
+	"ultralytics":  {remedy.MixedPrecision, remedy.NoGrad},
 }
 
 // Files and lines of training in half precision.
@@ -271,7 +280,8 @@ func drawing(c *trace.Crash, h *trace.Hints) bool {
 	train := slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
 		return strings.Contains(f.Name, "train") || f.Name == "backward"
 	})
-	return !train && (seen(c, h, trace.SignImages) || has(c, trace.SignDiffusion) && !learns(c, h))
+	return !train && h.Trainer != "kohya" &&
+		(seen(c, h, trace.SignImages) || has(c, trace.SignDiffusion) && !learns(c, h))
 }
 
 // generating reports whether a traceback shows generation rather than training.

@@ -341,8 +341,8 @@ func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			saying("one buffer of that size is more than Metal grants at once"), true
 	case onCard(c) && large(c) && c.Framework != "other" && has(c, trace.SignBatchVain):
 		return because(CauseUnknown, "vain", 0,
-			"a smaller batch was tried in vain, as the text says: one long or large sample, what the model itself "+
-				"needs, or what earlier steps left"), true
+			"a smaller batch is no way out, as the text says: one long or large sample, what the model itself needs, "+
+				"or what earlier steps left"), true
 	case onCard(c) && large(c) && c.Framework != "other":
 		return because(CauseBatch, "", 0.55,
 			"%s were asked for at once: most often what one %s needs, which grows with its size",

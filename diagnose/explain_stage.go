@@ -55,7 +55,7 @@ func (s *stage) judge(c *trace.Crash) (judged, bool) {
 		j.frame = i
 		return j, true
 	}
-	if s.sign != "" && has(c, s.sign) {
+	if s.sign != "" && has(c, s.sign) && (s.sign != trace.SignLogits || len(c.Frames) == 0) {
 		return because(s.cause, s.detail, s.sure, "%s", s.says), true
 	}
 	return judged{}, false
@@ -193,7 +193,7 @@ var trainingStages = []stage{
 		"get_batch_logps", "_get_per_token_logps_and_entropies", "concatenated_forward",
 		"logsumexp"},
 		files: []string{"loss_utils.py"}, code: []string{"self.lm_head(", "logits.float()",
-			"logits = logits", "lm_logits"},
+			"logits = logits", "lm_logits"}, sign: trace.SignLogits,
 		cause: CauseBatch, detail: "logits", sure: 0.65,
 		says: "in the loss: the logits of every token, over the whole vocabulary, are in memory"},
 	{names: []string{"backward", "_engine_run_backward", "_backward"},
@@ -611,7 +611,8 @@ func byPoints(c *trace.Crash, h *trace.Hints) (judged, bool) {
 
 // byTraceback uses the stages that any training goes through.
 func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
-	if len(c.Frames) == 0 && !has(c, trace.SignMoves) || c.Where == event.WhereShm {
+	if len(c.Frames) == 0 && !has(c, trace.SignMoves) && !has(c, trace.SignLogits) ||
+		c.Where == event.WhereShm {
 		return judged{}, false
 	}
 	if c.Kind == "torch_cpu" && c.Requested != nil && *c.Requested < 64*event.MiB {
@@ -662,12 +663,13 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			j = j.also("%s steps had passed: the model fits, what was loaded came on top of it",
 				thousands(c.Steps))
 		}
-		if (j.detail == "forward" || j.detail == "backward") && c.Kind == "torch_raw" &&
-			c.Allocated == nil {
+		if (j.detail == "forward" || j.detail == "backward") && onCard(c) && c.Allocated == nil &&
+			c.Capacity == nil && (c.Kind == "torch_raw" || c.Framework == "pytorch") {
 			j.confidence = 0.5
-			j = j.also("the message has no figures: the card may have been full before")
+			j = j.also("the message has no figures of the card: it may have been full before")
 		}
 		if (j.detail == "forward" || j.detail == "backward") && c.Steps > 0 && c.Allocated != nil &&
+			c.Requested != nil && !large(c) || j.detail == "logits" && onCard(c) && c.Capacity != nil &&
 			c.Requested != nil && !large(c) {
 			j.confidence = 0.5
 			j = j.also("what was refused is small beside what was there: it met a card that was full already")
@@ -684,7 +686,7 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			j = j.also("it ran for %s steps before %s were asked for at once: a batch with longer samples "+
 				"than before", thousands(c.Steps), *c.Requested)
 		}
-		if j.detail == "logits" && anyLoss.MatchString(c.Frames[j.frame].Name) &&
+		if j.detail == "logits" && len(c.Frames) > 0 && anyLoss.MatchString(c.Frames[j.frame].Name) &&
 			!seen(c, h, trace.SignText) && h.Seq == 0 && (c.Requested == nil ||
 			*c.Requested < event.GiB || seen(c, h, trace.SignPictures)) {
 			j.detail = "forward"

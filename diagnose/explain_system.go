@@ -13,6 +13,7 @@ import (
 const (
 	beyondAnyMachine = 64 * event.TiB
 	beyondTheCard    = 16 // times its capacity
+	beyondReason     = 1000
 	largerThanCard   = 1.0
 )
 
@@ -32,6 +33,12 @@ func byMistake(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	times := timesCard(c)
 	switch {
+	case times >= beyondTheCard && times < beyondReason:
+		return because(CauseBug, "far_beyond", 0.75,
+			"one tensor of %s is %.0f times the card: a wrong shape or index, or all with all of a large input; no "+
+				"batch is that large", printed(asked), times).
+			saying("that is %.0f times the card: a wrong shape or index, or all pairs of a large input, not a batch",
+				times), true
 	case times >= beyondTheCard:
 		return because(CauseBug, "bad_size", 0.9,
 			"one tensor of %s is %.0f times the card: a wrong shape or index, not a batch",

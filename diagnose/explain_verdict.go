@@ -48,6 +48,7 @@ type opening struct {
 
 // openings has a row for everything that a verdict can begin with.
 var openings = []opening{
+	{"a size many times the card", situated("far_beyond"), "One allocation was far too large"},
 	{"a size that nobody meant", ofCause(CauseBug), "An allocation of an impossible size failed"},
 	{"Apple's refusal below its limit", allOf(situated("refused"), within(event.WhereMPS)),
 		"Apple's GPU refused memory below its limit"},

@@ -20,7 +20,7 @@ func wordBacked(said, shown string) backed {
 // backedWords lists libraries, devices, kinds of work and of data. What is shown is judged by the
 // whole log, more widely than the rules do: a word that fails here has nothing behind it at all.
 var backedWords = []backed{
-	wordBacked(`DataLoader|num_workers|prefetch_factor`, `data_?loader|num[_-]?workers|worker_loop|shared memory|`+
+	wordBacked(`DataLoader|\bnum_workers|prefetch_factor`, `data_?loader|num[_-]?workers|worker_loop|shared memory|`+
 		`/dev/shm|torch_shm|pin_memory|utils.data|bus error|workers|lightning|</torch_|spawn`),
 	wordBacked(`\btune\.|Ray Tune`, `\btune\b|trial|wait_for_gpu|gpu memory`),
 	wordBacked(`\bray\.|\bRay\b`, `\bray\b|raylet|rllib|plasma|wait_for_gpu|gpu memory`),

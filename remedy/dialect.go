@@ -33,10 +33,11 @@ var dialects = []dialect{
 		`\bmodel\.generate\(|\bpreprocess_logits`), needs: []Fact{Pretrained}},
 	{is: regexp.MustCompile(`torch\.optim\.Adafactor|torchao|max_tasks_per_child|keras\.(?:config|distribution|` +
 		`optimizers\.Ada(?:factor|m\(1e-3, gradient_acc))|tf\.keras`), never: []Fact{OldPython}},
-	{is: regexp.MustCompile(`\bAutoModel`), never: []Fact{Diffusers}},
+	{is: regexp.MustCompile(`\bAutoModel`), never: []Fact{Diffusers, Toolkit}},
+	{is: regexp.MustCompile(`TrainingArguments\(|--use_liger`), never: []Fact{Toolkit}},
 	{is: regexp.MustCompile(`--max_seq_length|gradient_checkpointing_kwargs|tokenizer\(texts`),
 		never: []Fact{Toolkit}},
-	{is: regexp.MustCompile(`in loader:|self\.blocks|loss_fn\(model|CPUOffloadOptimizer\(|model\.parameters\(\)|` +
+	{is: regexp.MustCompile(`in loader:|self\.blocks|loss_fn\(model|CPUOffloadOptimizer\(|model\.parameters\(\)|lm_head\(h\)|` +
 		`accelerator\.accumulate|in dataset:`), needs: []Fact{OwnLoop}, never: []Fact{Toolkit}},
 	{is: regexp.MustCompile(`\btune\.`), needs: []Fact{Tune}, never: []Fact{Rollouts}},
 	{is: regexp.MustCompile(`\boptax\.`), needs: []Fact{OptaxSeen}},
@@ -84,6 +85,8 @@ var inWords = map[ID]string{
 	Checkpointing:      "activation (gradient) checkpointing, where the library's settings have it",
 	ActivationOffload:  "saved tensors in host memory (save_on_cpu) around the forward pass",
 	OptimizerFused:     "fused=True where the optimizer is made",
+	ChunkedLoss: "a loss that works on pieces of the logits (Liger, cut cross entropy), where the library has " +
+		"it",
 	MixedPrecision: "bfloat16 for what is computed: the type of the layers, or of parameters and " +
 		"inputs before they are used",
 }
@@ -187,6 +190,38 @@ var flags = map[Trainer]map[ID]string{
 		SmallerImage: "--resolution 512,512   # in a data set file: resolution",
 		PipelineOffload: "--blocks_to_swap 16   # Flux, SD3: blocks wait in host memory; " +
 			"--cache_latents_to_disk and --cache_text_encoder_outputs keep the other parts off the card",
+	},
+	LlamaFactory: {
+		MicroBatch: "per_device_train_batch_size: HALF_YOUR_BATCH   # and twice the " +
+			"gradient_accumulation_steps",
+		ShorterSequence: "cutoff_len: HALF_YOUR_LENGTH",
+		LongestBatch:    "cutoff_len: YOUR_LIMIT   # what is longer is cut",
+		MixedPrecision:  "bf16: true",
+		Quantize8Bit:    "quantization_bit: 8   # with finetuning_type: lora",
+		Quantize4Bit:    "quantization_bit: 4   # with finetuning_type: lora",
+		LoRA:            "finetuning_type: lora",
+		ChunkedLoss:     "enable_liger_kernel: true   # for models that it knows",
+		Attention:       "flash_attn: fa2",
+		EvalBatch:       "per_device_eval_batch_size: 1",
+		EvalOutputs:     "prediction_loss_only: true   # where only the loss is needed",
+		ZeRO:            "deepspeed: examples/deepspeed/ds_z3_config.json",
+		FSDP:            "deepspeed: examples/deepspeed/ds_z3_config.json",
+		ShardAtLoad:     "deepspeed: examples/deepspeed/ds_z3_config.json",
+		OptimizerOffload: "deepspeed: examples/deepspeed/ds_z2_offload_config.json   # needs host memory " +
+			"for the states",
+		Optimizer8Bit:     "optim: adamw_bnb_8bit",
+		MapProcesses:      "preprocessing_num_workers: 2",
+		StreamData:        "streaming: true   # with max_steps",
+		DataLoaderWorkers: "dataloader_num_workers: 2",
+		LoadOnce:          "low_cpu_mem_usage: true",
+	},
+	Ultralytics: {
+		MicroBatch:        "batch=HALF_YOUR_BATCH",
+		SmallerImage:      "imgsz=HALF_YOUR_SIZE",
+		DataLoaderWorkers: "workers=2",
+		StreamData:        "cache=False   # or cache='disk'",
+		EvalBatch:         "batch=HALF_YOUR_BATCH   # validation takes it too",
+		FewerPairs:        "a smaller batch, or samples with fewer objects",
 	},
 	MLX: {
 		MicroBatch: "--batch-size HALF_YOUR_BATCH --grad-accumulation-steps 2   # in versions that have " +

@@ -56,6 +56,7 @@ func pipelines() []*Remedy {
 		Title:       "let the program keep fewer points",
 		Why:         "each point has values and states of its own, and more are added while it runs",
 		Equivalence: Changes,
+		Consent:     "model",
 		Walls:       onDevice,
 		how: func(Job, Setup) How {
 			return How{Args: "a higher threshold for adding points, an earlier end of it, or a bound on their " +

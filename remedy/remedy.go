@@ -165,6 +165,8 @@ const (
 	VLLM         Trainer = "vllm"
 	Kohya        Trainer = "kohya" // sd-scripts and what is built on them
 	MLX          Trainer = "mlx"   // mlx_lm on Apple's GPU
+	LlamaFactory Trainer = "llamafactory"
+	Ultralytics  Trainer = "ultralytics" // YOLO, by its settings
 )
 
 // Job is what is known of the job that a remedy would be applied to. Zero values mean "not known".

@@ -22,7 +22,7 @@ save_sharded save_as_it_is merge_on_host load_once shard_at_load offload_less fr
 object_store ray_blocks shuffle_buffer map_file worker_cache steady_traces map_processes select_card page_file wsl_memory serving_share smaller_layer
 notebook_state fewer_processes predict_call release_models pipeline_offload fewer_pairs ddp
 process_limits other_programs metric_reset newer_torch less_at_once half_weights save_parts right_device
-window_on_host objects_on_host smaller_buffer layout live_parameters unified_memory`
+window_on_host objects_on_host smaller_buffer fewer_points layout live_parameters unified_memory`
 
 func TestCatalogueIsComplete(t *testing.T) {
 	want := map[ID]bool{}

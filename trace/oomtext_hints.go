@@ -75,13 +75,17 @@ var hintWords = []entry{
 	{words: []string{"sd-scripts", "kohya_ss", "kohya-ss", "fluxtrainer", "バッチサイズ",
 		"library/train_util",
 		"library\\train_util"}, hint: trainer("kohya")},
+	{words: []string{"llamafactory", "llama-factory", "llama_factory", "llmtuner", "finetuning_type"},
+		hint: trainer("llamafactory")},
+	{words: []string{"ultralytics", "yolo task=", "yolo detect train", "yolo segment train",
+		"imgsz="}, hint: trainer("ultralytics")},
 	{words: []string{"mlx_lm", "mlx-lm", "mlx_vlm", "import mlx"}, hint: hintMLX},
 	{words: []string{"/vllm/", "vllm.entrypoints", "gpu_memory_utilization", "max_model_len"},
 		hint: trainer("vllm")},
 	{words: []string{"per gpu", "per card", "per device", "on each gpu", "on each card"},
 		hint: hintOneEach},
 	{words: []string{"batch_size", "batch-size", "batch size", "batchsize", "ims_per_batch",
-		"--batch", "samples_per_gpu", "imgs_per_gpu", "images_per_gpu", "minibatch", "--bsz ",
+		"--batch", "batch=", "samples_per_gpu", "imgs_per_gpu", "images_per_gpu", "minibatch", "--bsz ",
 		"gradient_accumulation_steps"}, hint: hintBatch},
 	{words: []string{"max_seq_len", "seq_length", "sequence_len", "max_length", "block_size",
 		"--seq_len"}, hint: hintSeq},
@@ -165,7 +169,8 @@ func saw(framework string) func(*hintCollector, *passage) {
 // trainerRank orders trainers by how much a mention means: a DeepSpeed config inside a Hugging Face
 // run is set through Hugging Face, Lightning owns the loop wherever it appears.
 var trainerRank = map[string]int{"accelerate": 1, "deepspeed": 2, "keras": 3, "transformers": 4,
-	"torchtune": 5, "axolotl": 6, "lightning": 7, "vllm": 8, "kohya": 9, "mlx": 9}
+	"torchtune": 5, "axolotl": 6, "lightning": 7, "vllm": 8,
+	"llamafactory": 8, "ultralytics": 8, "kohya": 9, "mlx": 9}
 
 func trainer(name string) func(*hintCollector, *passage) {
 	return func(h *hintCollector, _ *passage) {
@@ -217,7 +222,7 @@ func saysRise(h *hintCollector, p *passage) {
 
 var (
 	batchValue = later(`(?i)(?:per_device_train_batch_size|train_micro_batch_size_per_gpu|micro_batch_size|train_batch_size|` +
-		`batch[_\- ]?size(?:_per_\w+)?|ims_per_batch|samples_per_gpu|im(?:g|age)s_per_gpu|--batch|--bs|--bsz|minibatch)["']?\s*` +
+		`batch[_\- ]?size(?:_per_\w+)?|ims_per_batch|samples_per_gpu|im(?:g|age)s_per_gpu|--batch|--bs|--bsz|minibatch|[ ,(]batch)["']?\s*` +
 		`(?:[=:,]|is|of| )\s*["']?(\d{1,6})\b`)
 	otherValue = later(`(?i)(?:eval|evaluation|val|valid|validation|test|predict|infer\w*|total|global|effective)[_\- ]batch[_\- ]?size`)
 	accumValue = later(`(?i)gradient_accumulation_steps["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
@@ -241,7 +246,7 @@ var batchIsOne = later(`(?i)\bno matter (?:what|which|how|the)\b[^.\n]{0,24}batc
 
 // inVain is what people write whom a smaller batch did not help.
 var inVain = later(`(?i)\bbatch(?:[^.\n]|\.\w){0,90}(?:\bpersist\w*|\bstill\b|in vain|no effect|same (?:error|problem|issue)|` +
-	`(?:not|n't|never) (?:help|work|solve|fix|change|matter|make (?:a|any) difference)\w*|no difference)|\beven (?:after|with|when|if|on)\b[^.\n]{0,80}\bbatch`)
+	`(?:not|n't|never) (?:help|work|solve|fix|change|matter|make (?:a|any) difference)\w*|no difference)|(?:n't|not|never) (?:\w+ ){0,3}(?:find|found|have|has|see) (?:\w+ ){0,2}batch|\beven (?:after|with|when|if|on)\b[^.\n]{0,80}\bbatch`)
 
 // Batch sizes that did not fail: what a tuner has tried, and what somebody says works.
 var (

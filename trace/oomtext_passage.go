@@ -164,6 +164,9 @@ var wentOn = pattern(`\bretrying\b|will retry|retry with|\bskipping\b|\bskipped 
 	`attempting to recover|falling back|fall back to|attempting to copy inputs|tiled vae|trying again|try(?:ing)? with (?:a )?smaller|` +
 	`clear(?:ing|ed) (?:the )?cache and|continuing (?:with|training|without)|moving to cpu|using cpu|recovered|continued with|on (?:the )?cpu instead|auto_find_batch_size|lowering batch|halving`)
 
+// notCaught are words of an error that nobody caught in time.
+var notCaught = later(`Exception during processing|Traceback \(most recent call last\)`)
+
 const wentOnWithLess = "the program says that it went on with less"
 
 // gaveUp is what they print when nothing was left to try.
@@ -182,7 +185,11 @@ func (p *passage) judgeSurvival(c *Crash) {
 		c.Class, c.What = Survived, "inside of a test that passed"
 		return
 	}
-	near := strings.Join(append(p.following(4), above[:min(2, len(above))]...), " ")
+	below := p.following(4)
+	near := strings.Join(append(below, above[:min(2, len(above))]...), " ")
+	if notCaught.MatchString(strings.Join(below[:min(3, len(below))], "\n")) {
+		near = strings.Join(below, " ") // what was tried before was of no use
+	}
 	if wentOn.MatchString(near) && !gaveUp.MatchString(near) {
 		c.Class, c.What = Survived, wentOnWithLess
 	}

@@ -115,6 +115,8 @@ const (
 	SignCompiled   = "compiled"    // graphs of CUDA are recorded, by a word
 	SignCSV        = "csv"         // tables in text
 	SignNPY        = "npy"         // arrays in NumPy's files
+	SignReplay     = "replay"      // reinforcement learning, whose experience is kept in a buffer
+	SignLogits     = "logits"      // a source line of the logits over a vocabulary
 	SignShares     = "shares"      // trials of Ray get parts of one card
 	SignPoints     = "points"      // the program adds points while it trains, one view at a time
 	SignOtherBatch = "other_batch" // a batch size with which it works, as somebody says
@@ -251,6 +253,7 @@ var signsNear = []sign{
 	{SignSGD, later(`(?i)optim(?:izer)?[\w.]*["' =:(]+["']?sgd|optim\.SGD`)},
 	{SignDetection, later(`(?i)\bmmdet|mmcv|mmengine|mmseg|max_iou_assigner`)},
 	{SignMetrics, later(`(?i)torchmetrics|ignite[/\\.]metrics|dim_zero_cat|\bAUROC|MeanAveragePrecision`)},
+	{SignProgram, later(`\b(LLM)\(model=`)},
 	{SignProgram, later(`(?i)\b(vllm|sglang|text[-_]generation[-_](?:inference|server|launcher|router|client)|llama\.cpp|` +
 		`llama_(?:init|model|new|kv|context|decode)|llm_load|ggml|ollama|tritonserver|triton[-_ ]inference|` +
 		`comfyui|stable-diffusion-webui|webui|invokeai|fooocus|tensorrt[-_]llm|lmdeploy|koboldcpp|` +
@@ -284,7 +287,7 @@ var signsNear = []sign{
 	{SignSharder, later(`(?i)megatron|\bdeepspeed\b|colossalai|\bnemo[/_-]|fairscale|torchtitan`)},
 	{SignRollouts, later(`(?i)\brllib\b|RolloutWorker|PolicyEvaluator|EnvRunner`)},
 	{SignAdapters, later(`(?i)[\w.]+[-_]q?lora\b|\bqlora\b|\bq?lora (?:fine-?tun|train|adapter|config|rank)\w*`)},
-	{SignBatchVain, later(`(?i)\beven (?:with|at|for|using) (?:\w+ ){0,3}(?:small\w*|tin(?:y|iest)|minimal|lowest) batch|` +
+	{SignBatchVain, later(`(?i)(?:\bno\b|n't|not|never) (?:\w+ ){0,3}(?:find|found|have|has|see|any) (?:\w+ ){0,2}batch[ _-]?size|\beven (?:with|at|for|using) (?:\w+ ){0,3}(?:small\w*|tin(?:y|iest)|minimal|lowest) batch|` +
 		`(?i)\b(?:reduc|lower|decreas|small|halv|shrink|chang)\w*\b[^.\n]{0,30}\bbatch` +
 		`(?:[^.\n]|\.\w){0,60}(?:\bpersist\w*|\bstill\b|in vain|\bno (?:effect|difference)|same (?:error|problem|issue)|` +
 		`(?:not|n't|never) (?:help|work|solve|fix|chang|matter|make (?:a|any) difference)\w*)`)},
@@ -305,7 +308,7 @@ var signsNear = []sign{
 	{SignVision, later(`\btorchvision\b`)},
 	{SignToolkit, later(`(?i)\bultralytics\b|\byolov?\d*(?:\.\w+)? (?:task=|detect |segment |train\b)|\bmm(?:det|seg|engine|pretrain|action)` +
 		`|\bdetectron2\b|\bfairseq\b|\bnnu-?net|[/\\]nemo[/\\]|\bespnet|\bparlai\b|\bketos\b|speechbrain|ppocr|` +
-		`llama[-_]?factory|llama-efficient-tuning|llmtuner|\bswift (?:sft|pt|rlhf)\b|megatron|sparseml`)},
+		`llama[-_]?factory|llama-efficient-tuning|llmtuner|finetuning_type|\bswift (?:sft|pt|rlhf)\b|megatron|sparseml`)},
 	{SignRanksSaid, later(`(?i)\bddp\b|DistributedDataParallel|torchrun`)},
 	{SignSoftmax, later(`\._softmax_backward_data`)},
 	{SignMoves, later(`t\.to\(device, dtype if t\.is_floating_point|param_applied = fn\(param`)},
@@ -323,6 +326,9 @@ var signsNear = []sign{
 	{SignOtherBatch, later(`(?i)\bbatch[ _-]?size (?:of )?(\d+)[.,]?[^.\n]{0,20}?[., ]\s?(?:\w+ ){0,3}?(?:works|is fine|ok|runs|fits)\b`)},
 	{SignOtherBatch, later(`\bBatch size (\d+) succeeded, trying`)},
 	{SignOtherBatch, later(`(?i)\b(\d{1,5}) batch(?:[ _-]?s\w+)?,? (?:it |that |which )?(?:works|runs|is fine|fits)\b`)},
+	{SignReplay, later(`(?i)\breplay\w*|rollout_buffer|\b(?:DQN|SAC|DDPG|TD3|PPO|A2C)\b|\bRL algorithm|reinforcement|` +
+		`_(?:dqn|sac|ddpg|td3)\b|\b(?:dqn|sac|ddpg|td3)_`)},
+	{SignLogits, later(`self\.lm_head\(|\._nn\.cross_entropy_loss\(|\blm_logits = `)},
 	{SignShares, later(`(?i)["']?(?:num_)?gpus?(?:_per_(?:trial|worker|actor))?["']?\s?[:=]\s?0?\.\d+`)},
 	{SignPoints, later(`(?i)gaussian[-_ ]?splat|rasterize_gaussians|diff_(?:gaussian|surfel)\w*|\bgsplat\b|densif(?:y|ication)`)},
 	{SignPredicts, later(`(?:\b1/1 \[=+\] - [^\n]{0,40}\n){4}`)},
