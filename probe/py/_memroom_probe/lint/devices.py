@@ -327,6 +327,9 @@ def checkpoint_of_every_rank(file) -> Iterator[dict]:
     for scope in scopes(file):
         if scope.trains:
             continue  # checkpoint_kept says it
+        asked = {method(n) for s in scope.statements for n in own(s) if isinstance(n, ast.Call)}
+        if "DataParallel" in asked and not asked & set(_RANKS):
+            continue  # one process with several cards
         for s in scope.statements:
             if not isinstance(s, ast.Assign) or not isinstance(s.value, ast.Call):
                 continue

@@ -41,27 +41,53 @@ def phases(file) -> Iterator[dict]:
         if _steers_grad(scope):
             continue
         for loop in scope.statements:
-            if isinstance(loop, (ast.For, ast.AsyncFor)) and _two_phases(loop):
-                hit = _untrained_forward(file, scope, loop)
-                if hit is not None:
-                    yield hit
+            if not isinstance(loop, (ast.For, ast.AsyncFor)):
+                continue
+            told_by = _flags(loop) | ({key(loop.target)} if _two_phases(loop) else set())
+            hit = _untrained_forward(file, scope, loop, told_by) if told_by else None
+            if hit is not None:
+                yield hit
+
+
+def _flags(loop) -> Set[Optional[str]]:
+    """learning in learning = split == "train"; net.train(learning), and what it is made from"""
+    found: Set[Optional[str]] = set()
+    for s in loop.body:
+        value = s.value if isinstance(s, ast.Assign) else None
+        if not isinstance(value, ast.Compare) or not isinstance(value.ops[0], (ast.Eq, ast.NotEq)):
+            continue
+        word = constant(value.comparators[0])
+        if isinstance(word, str) and (word.startswith("train") or _HELD_OUT.search(word)):
+            flags = {key(t) for t in targets(s)}
+            if any(_sets_mode(n, flags) for x in loop.body for n in walk(x)):
+                found |= flags | {key(value.left)}
+    return found - {None}
+
+
+def _sets_mode(n, flags) -> bool:
+    """net.train(learning); if learning: net.train()"""
+    if isinstance(n, ast.If):
+        asked = any(key(x) in flags for x in walk_here(n.test) if isinstance(x, ast.Name))
+        return asked and any(
+            isinstance(x, ast.Call) and method(x) in ("train", "eval")
+            for b in n.body
+            for x in walk(b)
+        )
+    return isinstance(n, ast.Call) and method(n) == "train" and any(key(a) in flags for a in n.args)
 
 
 def _two_phases(loop) -> bool:
     """A loop over written-out names of which one is held out and one is trained on."""
-    if not isinstance(loop.iter, (ast.List, ast.Tuple)) or not key(loop.target):
+    if not isinstance(loop.iter, (ast.List, ast.Tuple)) or key(loop.target) is None:
         return False
     constants = [e.value for e in loop.iter.elts if isinstance(e, ast.Constant)]
     names = [n for n in constants if isinstance(n, str)]
     return any(_HELD_OUT.search(n) for n in names) and any(n.startswith("train") for n in names)
 
 
-def _untrained_forward(file, scope: Scope, loop) -> Optional[dict]:
+def _untrained_forward(file, scope: Scope, loop, phase) -> Optional[dict]:
     """The forward pass that runs in both phases, where backward runs in one."""
-    phase = key(loop.target)
-    if phase is None or not any(
-        _asks(i, phase) for s in in_order(loop.body) for i in file.places[s].ifs
-    ):
+    if not any(_asks(i, phase) for s in in_order(loop.body) for i in file.places[s].ifs):
         return None
     conditional = [
         s
@@ -86,9 +112,9 @@ def _untrained_forward(file, scope: Scope, loop) -> Optional[dict]:
     return None
 
 
-def _asks(condition, phase: str) -> bool:
+def _asks(condition, phase) -> bool:
     return isinstance(condition, ast.If) and any(
-        key(n) == phase for n in walk_here(condition.test) if isinstance(n, ast.Name)
+        key(n) in phase for n in walk_here(condition.test) if isinstance(n, ast.Name)
     )
 
 
@@ -357,10 +383,11 @@ def _made_of(file, s: ast.stmt, given) -> list:
 
 def _one_state(loop) -> bool:
     """action = net(state).argmax(); env.step(action): one state at a time. Or one picture, that
-    every round shows.
+    every round shows, or a round that waits for somebody to look.
     """
     return any(
-        isinstance(n, ast.Call) and method(n) in ("imshow", "waitKey")
+        isinstance(n, ast.Call)
+        and method(n) in ("imshow", "waitKey", "input", "breakpoint", "set_trace")
         for s in loop.body
         if not isinstance(s, ast.If)
         for n in own(s)

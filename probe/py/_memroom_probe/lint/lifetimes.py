@@ -78,6 +78,7 @@ def check(file: Any) -> Iterator[dict]:
     yield from judge.chained()
     yield from judge.windows()
     yield from judge.joined()
+    yield from judge.linked()
     yield from judge.evaluation()
     yield from judge.facts()
     yield from judge.retained()
@@ -695,7 +696,7 @@ class Judge:
             elif not n.used and not any(x.differentiated for x in n.via):
                 if short_window(loop.node, slot.label or slot.name):
                     continue
-                if (n.kind == "sum" or n.scalar) and not n.joined:
+                if (n.kind == "sum" or n.scalar) and not n.joined and not objects(slot.value):
                     handed = _handed(slot.where, _newest(n, second).where)
                     yield from self.tell(
                         "loss-graph-accumulated",
@@ -766,11 +767,10 @@ class Judge:
         if place is None or place.function is None or not place.loops:
             return False
         loop = place.loops[-1]
-        counted = isinstance(loop, ast.For) and method_of_iter(loop) in ("range", "trange")
+        counted = isinstance(loop, ast.For) and method_of_iter(loop) in _OF_STEPS
         inside = list(walk(place.function))
         returns = any(isinstance(n, ast.Return) and n.value is not None for n in inside)
-        learns = any(isinstance(n, ast.Call) and method(n) in ("backward", "step") for n in inside)
-        return counted and returns and not learns
+        return counted and returns and not any(_learns(n) for n in inside)
 
     def _begun_elsewhere(self, s: Any, name: str) -> bool:
         """Another method of the class sets the attribute: a sequence begins there."""
@@ -855,6 +855,17 @@ class Judge:
                 or _class_scores(self.file, s, n.label, slot.label)
                 or not _of_pixels(self.file)
                 and any(p.kind == "mask" for p in pieces(n)),
+            )
+
+    def linked(self) -> Iterator[dict]:
+        for loop, slot, n in self.story.linked:
+            if not loop.backward or n.doubtful and not n.used or few_rounds(loop.node, self.file):
+                continue
+            yield from self.tell(
+                "graph-kept-in-list",
+                slot.where[-1][1],
+                "`%s` is kept with its graph in a record that points to the one before: the graph "
+                "of every iteration stays in memory" % (n.label or "a tensor"),
             )
 
     # evaluation
@@ -1676,3 +1687,7 @@ def _learns(n: Any) -> bool:
     if not isinstance(n, ast.Call):
         return False
     return method(n) == "backward" or method(n) == "step" and not n.args
+
+
+# for t in range(length), for y in target.permute(1, 0): the steps of one sequence
+_OF_STEPS = frozenset("range trange permute transpose swapaxes unbind chunk split t".split())

@@ -121,6 +121,8 @@ class Story:
         self.windows: List[Tuple[Loop, Obj, Put]] = []
         # (loop, slot, tensor): joined to what it was
         self.joined: List[Tuple[Loop, Slot, Node]] = []
+        # (loop, slot, tensor): in a record that points to the one before
+        self.linked: List[Tuple[Loop, Slot, Node]] = []
         # (where, is the module in eval mode, rounds, nodes it gave), in grad mode
         self.forwards: List[Tuple[Where, bool, Rounds, Set[Node]]] = []
         self.facts: List[Tuple[str, Where, Any]] = []  # what the library saw
@@ -132,6 +134,7 @@ class Story:
         self.chained += other.chained
         self.windows += other.windows
         self.joined += other.joined
+        self.linked += other.linked
         self.forwards += other.forwards
         self.facts += other.facts
         self.retained += other.retained
@@ -295,7 +298,12 @@ class Machine:
     def assigned(self, holder: Dict[str, Value], name: str, born: Rounds, label: str) -> None:
         value = holder.get(name, NOTHING)
         if not self.rounds or not any(
-            isinstance(a, Node) and (a.graph is not False or a.joined) for a in value
+            isinstance(a, Node)
+            and (a.graph is not False or a.joined)
+            or isinstance(a, Obj)
+            and self.rounds[-1] in a.born
+            and any(n.graph for n in held(frozenset([a]), 1))
+            for a in value
         ):
             return
         for r in self.rounds:
@@ -411,11 +419,27 @@ class Machine:
                         second in p.born and not p.joined for p in parts
                     ):
                         self.story.joined.append((loop, slot, n))
+            self._remade(loop, first, second, slot, before.value)
         for obj in list(first.touched) + list(second.touched):
             if first in obj.born or second in obj.born or obj.last is None:
                 continue
             if obj.emptied or obj not in second.touched:
                 self.story.windows.append((loop, obj, obj.last))
+
+    def _remade(self, loop: Loop, first: Round, second: Round, slot: Slot, before: Value) -> None:
+        """shadow = {k: 0.9 * shadow[k] + 0.1 * p ...}, last = Record(loss, last)"""
+        earlier = held(before)
+        for o in objects(slot.value):
+            if second not in o.born:
+                continue
+            for n in {n for p in contents(o) for n in nodes(p.value)}:
+                if self._spans(n, first, second) and ancestors(n) & earlier:
+                    self.story.chained.append((loop, first, second, slot, n))
+            links = {a for v in o.attrs.values() for a in v if isinstance(a, Obj)}
+            if links & set(objects(before)) and o not in links:
+                for n in {n for v in o.attrs.values() for n in nodes(v)}:
+                    if n.graph and second in n.born:
+                        self.story.linked.append((loop, slot, n))
 
     def _spans(self, n: Node, first: Round, second: Round) -> bool:
         if n.graph is False:
@@ -885,6 +909,8 @@ class Machine:
                     self.put(atom, value, "store")
                 elif atom.kind in SEQUENCES or atom.kind in ("dict", "object", "instance"):
                     if value:
+                        if at in atom.entries:  # kept[k] = kept[k] + [x]
+                            self._lengthened(atom.entries[at].value, value)
                         self.put(atom, value, "store", at)
             elif isinstance(atom, Node) and isinstance(at, str):
                 atom.attrs["[%r]" % at] = value
@@ -984,7 +1010,9 @@ class Machine:
                 for p in contents(o):
                     made.puts.append(p)
             if isinstance(op, ast.Add):
-                made.label, made.owner = lists[0].label, lists[0]
+                # kept.get(name, []) + [x]: the one of the two that holds something
+                first = next((o for o in objects(left) if o in lists and o.puts), lists[0])
+                made.label, made.owner = first.label, first
             found.add(made)
         inputs = nodes(left) + nodes(right)
         if inputs:

@@ -574,21 +574,94 @@ def _on_the_host(file: Any, line: int) -> bool:
     one pass lie in host memory
     """
     if not hasattr(file, "_host"):
-        words = set()
-        for n in file.nodes:
-            if isinstance(n, ast.Call):
-                words.add(method(n) + "()")
-            for name in ("id", "attr", "arg", "module", "name", "value"):
-                word = getattr(n, name, None)
-                if isinstance(n, ast.Attribute) and word == "device":
-                    continue  # x.device: where it is anyway
-                if isinstance(word, str):
-                    words.add(word)
+        words = _all_words(file)
         reads = words & {"load_state_dict()", "from_pretrained()", "load_model()"}
         file._host = (
             bool(reads) and "backward()" not in words and not any(map(_DEVICE.search, words))
         )
     return bool(file._host)
+
+
+def _all_words(file: Any) -> Set[str]:
+    """What a file names, calls with brackets behind them"""
+    words = set()
+    for n in file.nodes:
+        if isinstance(n, ast.Call):
+            words.add(method(n) + "()")
+        for name in ("id", "attr", "arg", "module", "name", "value"):
+            word = getattr(n, name, None)
+            if isinstance(n, ast.Attribute) and word == "device":
+                continue  # x.device: where it is anyway
+            if isinstance(word, str):
+                words.add(word)
+    return words
+
+
+def _of_exemplars(file: Any, line: int) -> bool:
+    """class ReplayBank: def extract(self, loader): some samples of each class go through the model"""
+    around = [
+        n.name
+        for n in file.nodes
+        if isinstance(n, FUNCTIONS + (ast.ClassDef,)) and n.lineno <= line <= (n.end_lineno or 0)
+    ]
+    return any(_MEMORY.search(name) for name in around)
+
+
+def _one_a_class(file: Any, line: int) -> bool:
+    """for c in np.unique(labels): means.append(features_of(c).mean(0))"""
+    loops = [x for s in file.statements if s.lineno == line for x in file.places[s].loops[-1:]]
+    return any(
+        isinstance(n, ast.Call)
+        and method(n) in ("unique", "set")
+        or isinstance(n, (ast.Name, ast.Attribute))
+        and re.search(r"(^|_)(n|num|nb)?_?class(es)?$", (key(n) or "").split(".")[-1], re.I)
+        for loop in loops
+        if isinstance(loop, ast.For)
+        for n in walk(loop.iter)
+    )
+
+
+def _cleared_by_function(file: Any, line: int) -> bool:
+    """aux_losses.append(x) of a list at the top of the file, and def clear(): aux_losses.clear():
+    whoever trains calls both
+    """
+    called = {
+        method(n)
+        for s in file.statements
+        if s.lineno == line
+        for n in walk(s)
+        if isinstance(n, ast.Call)
+    }
+    inside = [n for f in map(file.plain_functions.get, called) if f is not None for n in walk(f)]
+    here = [n for s in file.statements if s.lineno == line for n in walk(s)]
+    names = {
+        key(n.func.value)
+        for n in inside + here
+        if isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Attribute)
+        and n.func.attr in ("append", "extend", "add")
+    }
+    kept = {name for name in names if name and "." not in name}
+    at_top = {key(t) for s in file.tree.body if isinstance(s, ast.Assign) for t in s.targets}
+    return any(
+        _empties(n, name)
+        for name in kept & at_top
+        for f in file.plain_functions.values()
+        for n in walk(f)
+    )
+
+
+def _one_on_the_host(file: Any, line: int) -> bool:
+    """model(picture.unsqueeze(0)) in a file that names no device: one sample, in host memory"""
+    single = any(
+        isinstance(n, ast.Call)
+        and method(n) in ("unsqueeze", "expand_dims")
+        and any(constant(a) == 0 for a in n.args)
+        for s in file.statements
+        if s.lineno == line
+        for n in walk(s)
+    )
+    return single and not any(map(_DEVICE.search, _all_words(file)))
 
 
 def _is_memory(file: Any, line: int) -> bool:
@@ -636,8 +709,14 @@ REASONS: Dict[str, Tuple[Reason, ...]] = {
         _read_first,
         _grad_turned_off,
     ),
-    "graph-kept-here": (_without_torch, _volatile, _adapting_function),
-    "module-keeps-tensors": (_without_torch, _volatile, _emptied_by_method, _if_asked),
+    "graph-kept-here": (_without_torch, _volatile, _adapting_function, _cleared_by_function),
+    "module-keeps-tensors": (
+        _without_torch,
+        _volatile,
+        _emptied_by_method,
+        _cleared_by_function,
+        _if_asked,
+    ),
     "hook-keeps-tensors": (_without_torch, _own_slot),
     "cache-keeps-tensors": (_without_torch, _volatile),
     "hidden-state-not-detached": (
@@ -654,9 +733,9 @@ REASONS: Dict[str, Tuple[Reason, ...]] = {
     "gradients-never-cleared": (_without_torch,),
     "zero-grad-each-micro-step": (_without_torch,),
     # evaluation
-    "eval-without-no-grad": (_without_torch, _on_the_host, _small_problem),
+    "eval-without-no-grad": (_without_torch, _on_the_host, _one_on_the_host, _small_problem),
     "frozen-model-with-grad": (_without_torch, _small_problem),
-    "outputs-kept-on-card": (_without_torch, _rows_of_it),
+    "outputs-kept-on-card": (_without_torch, _rows_of_it, _of_exemplars, _one_a_class),
     # models, optimizers and data
     "model-copies-kept": (_all_wanted, _joined, _replaces, _small_problem),
     "checkpoint-kept": (_small_problem,),
