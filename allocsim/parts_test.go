@@ -778,3 +778,32 @@ func TestMappingsAreCompared(t *testing.T) {
 		}
 	}
 }
+
+// TestPoolsThatEntriesName: the name counts, also of a segment that is gone at the end.
+func TestPoolsThatEntriesName(t *testing.T) {
+	gone, left := event.PoolID{0, 1}, event.PoolID{0, 2}
+	rec := &event.Recording{Version: "2.13", Segments: []event.Segment{{Addr: 1 << 32,
+		Size: 2 * mib, Small: true, Pool: left, Blocks: []event.Block{{Addr: 1 << 32, Size: 512,
+			Requested: 512, State: event.BlockActive}, {Addr: 1<<32 + 512, Size: 2*mib - 512}}}}}
+	add := func(kind event.Kind, addr uint64, size int64, pool event.PoolID) {
+		rec.History.Append(&event.Entry{Kind: kind, Addr: addr, Size: size, Pool: pool})
+	}
+	add(event.KindSegmentAlloc, 1<<30, 2*mib, gone)
+	for _, kind := range []event.Kind{event.KindAlloc, event.KindFreeRequested,
+		event.KindFreeCompleted} {
+		add(kind, 1<<30, 512, gone)
+	}
+	add(event.KindSegmentFree, 1<<30, 2*mib, gone)
+	add(event.KindSegmentAlloc, 1<<32, 2*mib, left)
+	add(event.KindAlloc, 1<<32, 512, left)
+	pools := map[event.PoolID]bool{}
+	r, err := Replay(rec, ReplayOptions{Version: "2.13",
+		Observe: func(_ int, _ *event.Entry, a *Allocator) {
+			for _, s := range a.Segments() {
+				pools[s.Pool] = true
+			}
+		}})
+	if err != nil || !r.Exact() || !pools[gone] || !pools[left] || len(pools) != 2 {
+		t.Errorf("%v, %v %v", pools, r.Divergences, err)
+	}
+}
