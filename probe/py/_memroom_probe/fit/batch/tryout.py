@@ -53,7 +53,9 @@ def _with_or_without_autocast(module, call, inputs, first, second):
 def _try_out(module, call, inputs, first, second, autocast):
     bench = _Bench(module, call, inputs, autocast)
     with bench.undisturbed():
+        fresh, start = keepsakes.Snapshot(module), generators.read(module)
         random = bench.uses_random_numbers(first)
+        bench.see_first_call(fresh, start, (second * len(first))[: len(first)])
         chancy = random and bench.still_random(first)
         outputs, bad, (a, b, ab) = bench.judged(first, second, chancy)
         unsteady = bool(bad) and chancy
@@ -245,6 +247,23 @@ class _Bench:
         after = generators.read(self.module)
         generators.note_drawn(before, after)
         return not generators.same(before, after)
+
+    def see_first_call(self, fresh, start, others):
+        """Raises Cannot where what a first call sets in the module depends on its samples: pieces
+        would set it by the first of them. fresh, start: the module's attributes and generators
+        before its first call; others: as many samples as that had.
+        """
+        kept = fresh.added()
+        if not kept:
+            return
+        after = generators.read(self.module)
+        fresh.put_back()
+        generators.put_back(start)
+        self.run(others)
+        generators.put_back(after)
+        left = keepsakes.left_behind(kept, fresh.added())
+        if left:
+            raise Cannot("its first call sets %s by the samples of the batch" % left)
 
     def same_draws(self, first, second, outputs):
         """Whether rows apart draw what rows together draw, from the same start: a layer is skipped

@@ -16,10 +16,12 @@ _CONTAINERS = (list, dict, set, collections.deque)
 
 
 class Snapshot:
-    """The numbers, containers and tensors among the attributes and buffers of a module and all
-    below it as they are now, and those among the variables that their code names, to be put back.
-    Other attributes are left alone: a first call may set up caches and say so in a flag. So is a
-    tensor that was not there, where a flag changed too.
+    """The numbers, flags, containers and tensors among the attributes and buffers of a module and
+    all below it as they are now, and those among the variables that their code names, to be put
+    back. Many a first call sets weights by its batch and says so in a flag, or keeps what it
+    computed of it: the first call of the training must be the first one again. Other attributes are
+    left alone. So are flags where the call has added hooks, which it would add twice, and tensors
+    that were not there, where a flag stays changed.
     """
 
     def __init__(self, module):
@@ -28,6 +30,8 @@ class Snapshot:
             (m, {key: value for key, value in vars(m).items() if _is_number(value)})
             for m in module.modules()
         ]
+        self.flags = [(m, _flags(vars(m))) for m in module.modules() if not _is_of_torch(m)]
+        self.module, self.hooks = module, _hooks(module)
         self.tensors = [_Tensors(m) for m in module.modules()]
         self.variables = [
             place for kind in kinds for place in refers.variables(kind) if _is_number(place[2])
@@ -52,11 +56,24 @@ class Snapshot:
             ]:
                 del vars(m)[key]
             vars(m).update(numbers)
+        for m, flags in self.flags if _hooks(self.module) == self.hooks else []:
+            for key in _flags(vars(m)).keys() - flags.keys():
+                del vars(m)[key]
+            vars(m).update(flags)
         for value, content in self.containers:
             if _differs(value, content):
                 _refill(value, content)
         for tensors in self.tensors:
             tensors.put_back()
+
+    def added(self):
+        """{name: [a copy of the tensor]} of those that were not there."""
+        names = [name for name, _ in self.module.named_modules()]
+        return {
+            "%s.%s" % (name, key) if name else key: [tensor.detach().clone()]
+            for name, tensors in zip(names, self.tensors)
+            for key, tensor in tensors.added()
+        }
 
 
 SMALL = 1 << 16  # elements up to which a tensor among the attributes is copied
@@ -64,12 +81,14 @@ SMALL = 1 << 16  # elements up to which a tensor among the attributes is copied
 
 class _Tensors:
     """The buffers and the tensors among the attributes of one module. What a call replaces is put
-    back; what it changes in place too, where the tensor is small (buffers are copied elsewhere).
+    back, and what it adds is gone; what it changes in place too, where the tensor is small (buffers
+    are copied elsewhere).
     """
 
     def __init__(self, module):
         own = vars(module)
         self.own, self.buffers, self.replaced = own, module._buffers, dict(module._buffers)
+        self.known = set(own)
         self.flags = _flags(own)
         self.before = {
             key: value
@@ -91,10 +110,44 @@ class _Tensors:
             now = self.own.get(key)
             if now is not value and isinstance(now, torch.Tensor) and (same or value is not None):
                 self.own[key] = value
+        if same:
+            self._drop_added()
         with torch.no_grad():
             for value, version, content in self.copies:
                 if value._version != version and value.shape == content.shape:
                     value.copy_(content)
+
+
+    def added(self):
+        """(key, tensor) of what was not there, or was None."""
+        for names, there in ((self.own, self.before), (self.buffers, self.replaced)):
+            for key, value in names.items():
+                if isinstance(value, torch.Tensor) and there.get(key) is None:
+                    yield key, value
+
+    def _drop_added(self):
+        for names, there in ((self.own, self.known), (self.buffers, self.replaced)):
+            tensors = [key for key, value in names.items() if isinstance(value, torch.Tensor)]
+            for key in tensors:
+                if key not in there:
+                    del names[key]
+
+
+def _hooks(module):
+    """How many hooks there are, of all kinds."""
+    return sum(
+        len(value)
+        for m in module.modules()
+        for key, value in vars(m).items()
+        if key.endswith("_hooks") and isinstance(value, dict)
+    )
+
+
+def _is_of_torch(module):
+    """Whether the module's class is one of torch's: the flags of wrappers are about what they have
+    set up elsewhere.
+    """
+    return type(module).__module__.split(".")[0] == "torch"
 
 
 def _flags(own):
