@@ -117,7 +117,6 @@ class _Tensors:
                 if value._version != version and value.shape == content.shape:
                     value.copy_(content)
 
-
     def added(self):
         """(key, tensor) of what was not there, or was None."""
         for names, there in ((self.own, self.before), (self.buffers, self.replaced)):

@@ -15,8 +15,9 @@ from ..batch.inputs import Cannot, any_inputs
 from ..calls.modules import worth_it
 from ..memory.floor import Teller
 from ..memory.room import is_one_of_several_ranks
-from ..remedies import microbatch, without_modules
+from ..remedies import microbatch
 from . import choices, sizes
+from .between import Between
 from .case import Case, Size, case_of
 from .cases import Cases, gradients_of
 from .derived import Derived
@@ -68,11 +69,7 @@ class Governor:
         self.look = Look(means, cases, micro, teller, self._unmeasured, untried, compiler=budget)
         self.running = Running(means, cases, micro, teller, self.settling)
         self._evaluation = Evaluation(means, cases, micro, teller)
-        self._without_modules: Optional[without_modules.WithoutModules] = (
-            without_modules.WithoutModules(say, limit, means.budget, means.state_to_come)
-            if "activation_offload" in allowed
-            else None
-        )
+        self._between = Between(means)
 
     def __call__(
         self,
@@ -88,7 +85,8 @@ class Governor:
         frozen = not any(p.requires_grad for p in module.parameters())
         if frozen and not is_differentiated(args, kwargs):
             return call(*args, **kwargs)
-        return self._training(module, call, args, kwargs, frozen)
+        with self._between.around_module():
+            return self._training(module, call, args, kwargs, frozen)
 
     def _training(
         self,
@@ -99,12 +97,10 @@ class Governor:
         frozen: bool,
     ) -> Any:
         self._teller.went_on()
-        if self._without_modules is not None:
-            self._without_modules.stop()
-            self._without_modules = None
         size = sizes.size_of(args, kwargs)
         case = self._known(module, call, args, kwargs, frozen, size)
         self._derived.tell(case)
+        self._between.begins(case, self.means.around(module))
         self._fit_beside_more(module, case)
         self._leave_room_for_as_many(case)
         mark = self.settling.step.begins(case)
@@ -138,6 +134,7 @@ class Governor:
         settling = self.settling
         settling.varies = settling.varies or case is not None and size != case.size
         if settling.step.is_over():
+            self._between.step_is_over(settling.step)
             settling.settle()
         if frozen:
             case = case or self._begin_frozen(module)

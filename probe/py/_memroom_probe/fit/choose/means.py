@@ -42,6 +42,7 @@ class Means:
             else None
         )
         self._uncut: weakref.WeakSet = weakref.WeakSet()
+        self.outside = 0.0  # bytes that are saved between calls and were not there when watched
 
     # --- remedies
 

@@ -65,7 +65,7 @@ class _Watched:
         come. Gradients that are there already are counted with the choices, and so are results.
         """
         held = self.step.around.held() + self.means.state_to_come() - self.results
-        return held - gradients_of(self.cases) + self.stays + self.old
+        return held - gradients_of(self.cases) + self.stays + self.old + self.means.outside
 
     def always(self) -> float:
         """The same, with what predictions were too low by."""

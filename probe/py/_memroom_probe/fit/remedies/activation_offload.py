@@ -66,9 +66,7 @@ class Away:
         self.own = set()
 
     def gave(self, result):
-        """After the call. Whoever called holds what it gave, perhaps until it is needed here: then
-        that is taken, instead of a second copy on the card.
-        """
+        """After the call. Whoever called holds what it gave, perhaps until it is needed here."""
         for tensor in (t for t in tree.flatten(result)[0] if isinstance(t, torch.Tensor)):
             if tensor.layout == torch.strided and not tensor.is_inference():
                 name = StorageWeakRef(tensor.untyped_storage()).cdata
@@ -190,13 +188,15 @@ class _Sent:
     def __init__(self, tensor, storage):
         self.device, self.storage = tensor.device, storage
         self.offset, self.version = tensor.storage_offset(), tensor._version
-        self.alive = None  # a weak reference to a tensor with the same memory, where there is one
+        # A weak reference to a tensor with the same memory: a variable of the script may hold it
+        # until it is needed here, and then it is taken, instead of a second copy on the card.
+        self.alive = weakref.ref(tensor)
         self.there = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
         self.there.copy_(tensor, non_blocking=True)
 
     def still_there(self):
         """A tensor with the same memory, unchanged since it was sent; or None."""
-        tensor = self.alive() if self.alive is not None else None
+        tensor = self.alive()
         return tensor.detach() if tensor is not None and tensor._version == self.version else None
 
     def back(self):

@@ -1,21 +1,23 @@
-"""What autograd saves in a program that calls no modules: networks written as functions of plain
-tensors, Gaussian processes, factorised matrices, simulations.
+"""What autograd saves outside of modules: in networks written as functions of plain tensors,
+Gaussian processes, factorised matrices, simulations; and in a loss that a script computes itself of
+what a model gives.
 
 There is no call to cut and nothing to run twice, but what is saved can wait in host memory, as that
-of a module can. As soon as a module is trained, this stops: then the others know better.
+of a module can. Where a module is trained, this stops, unless the module's calls cannot be what ran
+out: then it is for what comes between them.
 """
 
-from typing import Any, Callable, Dict, Optional
+import contextlib
+import functools
+import threading
+from typing import Any, Callable, Dict, Iterator, Optional
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ..calls import aside, outermost, refers
+from ..calls import aside, outermost
 from ..memory import room
 from .activation_offload import Away
-
-# Code that these transform or compile bears no hooks of ours.
-TRANSFORMED = r"torch\.func\b|functorch|\bvmap\(|torch\.compile|CUDAGraph|cuda\.graph\("
 
 
 class WithoutModules:
@@ -33,26 +35,54 @@ class WithoutModules:
         self._around: Any = None
         self._stopped = False
         self._most: Optional[float] = None  # bytes of a step that are sent; None: not known
+        self._beside = False  # modules are trained too
         # Hooks of a thread: programs train on the one that imports torch.
+        self._thread = threading.get_ident()
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
-        if refers.script_says(TRANSFORMED):
-            self._stopped = True
-            return
         self._hooks.__enter__()
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
         self._listener = register_optimizer_step_pre_hook(self._step)
         outermost.when_forgotten(self.stop)
+        _stop_where_hooks_may_not_be(self.stop)
 
     def stop(self) -> None:
-        """A module is trained."""
         if self._stopped:
             return
         self._stopped = True
         self._listener.remove()
+        self._leave()
+
+    def _leave(self) -> bool:
+        """Takes the hooks away; says whether they were there, with nobody else's in front."""
         top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
-        if top is not None and (top(True) or (None,))[0] == self._pack:
-            self._hooks.__exit__(None, None, None)  # else somebody else's are in front of it
+        if threading.get_ident() != self._thread or top is None:
+            return False
+        if (top(True) or (None,))[0] != self._pack:
+            return False
+        self._hooks.__exit__(None, None, None)
+        return True
+
+    # --- where modules are trained
+
+    @contextlib.contextmanager
+    def around_module(self) -> Iterator[None]:
+        """Around a module's training call, which the others look after."""
+        there = self._leave()
+        try:
+            yield
+        finally:
+            if there and not self._stopped:
+                self._hooks.__enter__()
+
+    def go_on_beside_modules(self, around: Any) -> None:
+        """What is saved between the modules' calls waits in host memory from now on."""
+        self._beside, self._around = True, around
+
+    def take_sent(self) -> int:
+        """Bytes that were sent since this was asked last."""
+        sent, self._away.sent = self._away.sent, 0
+        return sent
 
     def _pack(self, tensor: torch.Tensor) -> Any:
         if self._around is None and not self._stopped:
@@ -66,9 +96,6 @@ class WithoutModules:
         around = room.of(tensor.device, self.limit)
         if not around.is_card:
             return
-        if refers.script_says(TRANSFORMED):  # it may be another one than at the begin
-            self.stop()
-            return
         self._around = around
         around.start_peak()
 
@@ -77,6 +104,9 @@ class WithoutModules:
         stays on the card.
         """
         sent = self._away.sent
+        if self._beside:
+            self._away.forget_gone()
+            return
         if self._around is None or not sent and self._most is None:
             return
         if self._most is None:
@@ -118,4 +148,30 @@ class _Kept(Away):
 
     def next_step(self, quota: float) -> None:
         self.quota, self.sent = quota, 0
+        self.forget_gone()
+
+    def forget_gone(self) -> None:
         self.held = {name: s for name, s in self.held.items() if not s.expired()}
+
+
+def _stop_where_hooks_may_not_be(stop: Callable[[], None]) -> None:
+    """torch's function transforms refuse to run where such hooks are, and what is compiled or
+    recorded as a graph must not hold any: stops as soon as a script comes to one of these.
+    """
+    places = [(torch.autograd.graph, "disable_saved_tensors_hooks"), (torch, "compile")]
+    places += [(getattr(torch.cuda, "CUDAGraph", None), "capture_begin")]
+    for owner, name in places:
+        if hasattr(owner, name):
+            _call_first(owner, name, stop)
+
+
+def _call_first(owner: Any, name: str, first: Callable[[], None]) -> None:
+    before = getattr(owner, name)
+
+    @functools.wraps(before)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        first()
+        return before(*args, **kwargs)
+
+    setattr(owner, name, called)
+    outermost.when_forgotten(lambda: setattr(owner, name, before))
