@@ -384,7 +384,8 @@ func byFragments(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	if c.Allocated != nil && float64(*c.Allocated) > 0.93*float64(*c.Capacity) {
 		j.confidence = 0.6 // below sureOfPieces: what was being done counts too
-		j = j.also("the card is nearly full as well: %s of %s are live", *c.Allocated, *c.Capacity)
+		j = j.also("the card is nearly full as well: %s of %s are live", *c.Allocated, *c.Capacity).
+			saying("it is nearly full, and %s lie idle in PyTorch's pool in pieces that do not fit", *c.Idle)
 		if j.beside == "" {
 			j.beside = "open"
 		}

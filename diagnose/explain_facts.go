@@ -201,7 +201,9 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.ToDisk:        seen(c, h, trace.SignNVMe),
 		remedy.OneArray: slices.Contains(arrayKinds, c.Kind) || c.Kind == "torch_cpu" ||
 			c.Kind == "r_vector",
-		remedy.OwnLoop:   ownLoops(c, h),
+		remedy.OwnLoop: ownLoops(c, h),
+		remedy.DrawTrained: seen(c, h, trace.SignDiffusion) && learns(c, h) && !job.Images &&
+			h.Trainer != "kohya",
 		remedy.OldPython: seen(c, h, trace.SignOldPython),
 		remedy.Gathering: j.detail == "gathered",
 		remedy.Diffusers: seen(c, h, trace.SignDiffusion) && !has(c, trace.SignText),

@@ -280,7 +280,7 @@ func drawing(c *trace.Crash, h *trace.Hints) bool {
 	train := slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
 		return strings.Contains(f.Name, "train") || f.Name == "backward"
 	})
-	return !train && h.Trainer != "kohya" &&
+	return !train && h.Trainer != "kohya" && h.Accumulate == 0 &&
 		(seen(c, h, trace.SignImages) || has(c, trace.SignDiffusion) && !learns(c, h))
 }
 

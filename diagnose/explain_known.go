@@ -458,7 +458,12 @@ func notKnown(c *trace.Crash, h *trace.Hints) judged {
 			"evicted first: a request of what it really uses keeps it")
 	case c.Where == event.WhereCgroup:
 		j.detail = "limit"
-		j = j.also("the limit of the job was reached; the text does not say by what")
+		if unsure(c, j) {
+			j = j.also("the text says neither what ended it nor what held the memory: a limit on memory is the usual " +
+				"reason of such an end")
+		} else {
+			j = j.also("the limit of the job was reached; the text does not say by what")
+		}
 	case c.Framework == "ray":
 		j.detail = "trial_packing"
 		if name, bytes := largestTask(c.Neighbours); name != "" {

@@ -219,6 +219,8 @@ var (
 		"_internal_predict_3D_3Dconv_tiled", "_internal_maybe_mirror_and_predict_3D",
 		"sliding_window_predict", "predict_sliding", "predict_sliding_window", "tiled_inference"},
 		like: regexp.MustCompile(`(?i)^_?(?:sliding|slide)_?window\w*$`)}
+	// oneImage are loops of detectors and segmenters that test one image at a time
+	oneImage = stage{names: []string{"single_gpu_test", "multi_gpu_test", "inference_on_dataset"}}
 	// wholeImage are functions that compute one image as a whole, whatever its size
 	wholeImage = stage{names: []string{"whole_inference", "predict_whole", "inference_whole"}}
 	// buffering are functions that make a buffer of fixed size: replay memories and the like
@@ -447,6 +449,11 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseBatch, "eval_sample", 0.65,
 			"during evaluation or prediction (%s in %s); the tensor holds one sample (shape [1%s])",
 			c.Frames[at].Name, c.Frames[at].File, m[2]), true
+	}
+	if i, ok := oneImage.in(c); ok && onCard(c) {
+		return because(CauseBatch, "eval_sample", 0.65,
+			"during evaluation or prediction, in a loop that takes one image at a time (%s in %s): a large one, or one "+
+				"with many objects", c.Frames[i].Name, c.Frames[i].File), true
 	}
 	if i, ok := wholeImage.in(c); ok {
 		return because(CauseBatch, "eval_sample", 0.65,

@@ -51,7 +51,7 @@ func allocators() []*Remedy {
 			how: func(job Job, _ Setup) How {
 				how := How{Code: "torch." + job.device() + ".empty_cache()   # between phases, not in the inner " +
 					"loop"}
-				if job.Trainer == Transformers && job.trains() {
+				if job.Trainer == Transformers && job.Facts == nil && job.trains() {
 					how.Args = "--torch_empty_cache_steps 50"
 				}
 				return how

@@ -130,6 +130,9 @@ func howMicroBatch(job Job, after Setup) How {
 	if job.Maker == Google && job.Trainer == Plain && job.Framework == PyTorch {
 		return How{Args: inWords[MicroBatch]} // a loop over pieces is compiled into one program there
 	}
+	if job.Facts[DrawTrained] && job.Trainer == Accelerate { // whose scripts have settings of their own
+		return How{Args: "--train_batch_size " + batch + " --gradient_accumulation_steps " + accumulate}
+	}
 	how := How{Args: microBatchArgs(job.Trainer, batch, accumulate)}
 	switch job.Framework {
 	case TensorFlow:

@@ -100,6 +100,7 @@ const (
 	OneArray      Fact = "one array was refused"
 	Gathering     Fact = "ZeRO 3 gathers parameters"
 	Diffusers     Fact = "the model makes images or clips, by its name"
+	DrawTrained   Fact = "parts of an image generator are trained"
 	OwnLoop       Fact = "a loop of the user's own runs"
 )
 

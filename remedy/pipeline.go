@@ -45,7 +45,7 @@ func pipelines() []*Remedy {
 		Frameworks:  torch,
 		slowdown:    constant(1.3),
 		needs: func(job Job) string {
-			if !job.Images && job.Trainer != Kohya {
+			if !job.Images && job.Trainer != Kohya && !job.Facts[DrawTrained] {
 				return "no images are generated here"
 			}
 			return ""
@@ -137,6 +137,10 @@ func howPipeline(job Job, _ Setup) How {
 	if job.Where == event.WhereMPS { // what waits in host memory takes room of the same memory
 		return How{Args: "tiled decoding, weights of fewer bits, a smaller image or fewer frames, fewer models loaded at " +
 			"once"}
+	}
+	if job.Facts[DrawTrained] {
+		return How{Args: "texts and images encoded beforehand, with the encoders off the card; a base model of " +
+			"fewer bits (fp8, nf4) under the adapters; settings of the script"}
 	}
 	switch job.Program {
 	case "comfyui":

@@ -124,6 +124,9 @@ func checkpoints() []*Remedy {
 
 func howCheckpointing(job Job, _ Setup) How {
 	how := How{Args: checkpointArgs[job.Trainer]}
+	if job.Facts[DrawTrained] && job.Trainer == Accelerate {
+		return How{Args: "--gradient_checkpointing   # a setting of diffusers' scripts"}
+	}
 	if job.Facts != nil && !job.Facts[Pretrained] && !job.Facts[Text] &&
 		strings.HasPrefix(how.Args, "model.") {
 		// its method is one of transformers and diffusers
@@ -132,6 +135,8 @@ func howCheckpointing(job Job, _ Setup) How {
 	}
 	switch {
 	case job.Facts != nil && how.Args != "": // a trainer owns the loop
+	case job.Facts[DrawTrained] && job.Framework == PyTorch:
+		how.Code = "unet.enable_gradient_checkpointing()   # diffusers; its scripts: --gradient_checkpointing"
 	case job.Facts[Pretrained] && job.Framework == PyTorch:
 		how.Code = "model.gradient_checkpointing_enable()   # of a model that the library loaded"
 	case checkpointCode[job.Framework] != "":

@@ -171,6 +171,8 @@ func (r *Remedy) titleFor(job Job) string {
 		return "save the shards, not the whole state dict"
 	case r.ID == PipelineOffload && job.Where == event.WhereMPS:
 		return "decode in tiles, and keep fewer parts of the pipeline loaded at once"
+	case r.ID == PipelineOffload && job.Facts[DrawTrained]:
+		return "keep on the card only the part that is trained"
 	case r.ID == PipelineOffload && job.Trainer == Kohya:
 		return "let parts of the model wait in host memory"
 	case r.ID == SaveSharded && !job.shards():
@@ -230,6 +232,8 @@ func (r *Remedy) WhyFor(job Job) string {
 		return "a whole state dict in one process needs host memory for all weights and states"
 	case r.ID == PipelineOffload && job.Where == event.WhereMPS:
 		return "decoding a whole image or clip at once is the peak; host and GPU share one memory there"
+	case r.ID == PipelineOffload && job.Facts[DrawTrained]:
+		return "the encoders of texts and images are not trained, and their results can be kept"
 	case r.ID == PipelineOffload && job.Trainer == Kohya:
 		return "blocks are copied to the card when they compute; encoders need not be there at all once " +
 			"their results are kept"

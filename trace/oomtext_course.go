@@ -9,7 +9,7 @@ import (
 var (
 	trialMark  = later(`(?i)\b(trial|fold)[ _#:]{0,2}(\d{1,5})\b`)
 	trialEnded = later(`(?i)\b(?:trial|fold)[ _#:]{0,2}\d{1,5}\b[^\n]{0,40}\b(?:finished|done|complete|` +
-		`pruned|failed|score|best)`)
+		`pruned|failed|fail\b|TrialState|score|best)`)
 )
 
 // trialNumber gives the number of the last trial or fold where one before it is told of too: a

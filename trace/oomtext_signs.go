@@ -189,6 +189,7 @@ var signsNear = []sign{
 		`(?: phase| stage| step| loop| process| epoch| part)?|test (?:phase|stage|step|loop|time|set|epoch))\b|` +
 		`(?:evaluation|eval|validation|evaluating|validating)(?: phase| stage| step| loop| process)? ` +
 		`(?:starts|begins|crashes|fails|runs out|goes oom|does(?:n't| not) (?:release|free|give back))|` +
+		`\.(?:test|validate|evaluate|predict)\([^\n]{0,40}(?:\bOOM\b|out of memory)|` +
 		`\bafter (?:the |each |every )?(?:first |second |\w+th )?(?:evaluation|validation)\b|` +
 		`\btrain(?:ing)?\b[^.\n]{0,20}\b(?:works?|runs?|ok|okay|fine|well|normal\w*)\b[^.\n]{0,30}` +
 		`\b(?:but|however|while|yet|whereas)\b[^.\n]{0,30}\b(?:evaluat|validat|predict|testing|inferenc)|` +

@@ -473,10 +473,15 @@ func readTorchShm(p *passage) *Crash {
 	return c
 }
 
+// oldRuntime are words of the runtime that releases before 1.4 wrote.
+var oldRuntime = later(`THCudaCheck FAIL|cuda runtime error \(2\)|THC/generic/THCStorage`)
+
 // Wording is the newest release of torch that writes the message in these words; empty where they
 // are still in use, or are not torch's.
 func (c *Crash) Wording() string {
 	switch t := c.Text; {
+	case oldRuntime.MatchString(t):
+		return "1.3"
 	case c.Framework != "pytorch" || !strings.Contains(t, "already allocated"):
 		return ""
 	case strings.Contains(t, "iB cached)"):
