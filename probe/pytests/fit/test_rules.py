@@ -439,6 +439,10 @@ class WorkSpaces(unittest.TestCase):
             taken = search.spacious(plain, roomy, 75, amplifies)
             self.assertIs(taken, roomy if roomier else plain, seconds)
         self.assertIs(search.spacious(plain, roomy, 65, "GAN"), plain)  # it does not fit
+        limit = [choice(70, 10, search.WORTH * plain[1].price, offload=1)]
+        for free, roomier in ((69, False), (70, True)):
+            taken = search.spacious(plain, limit, free, "")
+            self.assertIs(taken, limit if roomier else plain, free)
 
     def test_taken_by_chance(self):
         """What a library took because there was room is not part of what a step needs."""
