@@ -289,6 +289,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if found.detail == "dispatched" {
 		delete(x.job.On, remedy.DeviceMap) // it names the limits, which the loader had found too low
 	}
+	if found.cause == CauseNeighbour && found.detail == "" && !severalRanks(c, h) {
+		x.job.On[remedy.SelectCard] = "nothing shows that the others are ranks of the same job"
+	}
 	if found.detail == "fork" && !has(c, trace.SignDatasets) {
 		x.job.On[remedy.MapProcesses] = "nothing shows that map of datasets runs"
 	}

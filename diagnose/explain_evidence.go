@@ -206,9 +206,10 @@ var claims = map[string]claim{
 	"trial_packing": rule("Ray's own words", nil, rayRuns),
 
 	// what grows
-	"growth_host":       rule("figures of memory that rise", nil, sign(trace.SignGrowth)),
-	"growth_seen":       rule("figures of memory that rise", nil, sign(trace.SignGrowth)),
-	"trials_in_process": rule("two trials or folds of one process", nil, sign(trace.SignTrialNo)),
+	"growth_host": rule("figures of memory that rise", nil, sign(trace.SignGrowth)),
+	"growth_seen": rule("figures of memory that rise", nil, sign(trace.SignGrowth)),
+	"trials_in_process": rule("two trials or folds of one process", nil, sign(trace.SignTrialNo),
+		together(sign(trace.SignTrials), namedCause(CauseLeak))),
 	"models_in_loop": rule("a node's name that counts models or their layers", nil,
 		worded(modelNumber), worded(madeInLoop), worded(manyLayers)),
 	"limit": rule("nothing: it claims no cause", nil),

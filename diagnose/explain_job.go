@@ -107,6 +107,9 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if seen(c, h, trace.SignEvalOne) {
 		job.On[remedy.EvalBatch] = first(c.Signs[trace.SignEvalOne], h.Signs[trace.SignEvalOne])
 	}
+	if vain := c.Signs[trace.SignShareVain]; vain != "" {
+		job.On[remedy.ServingShare] = vain
+	}
 	if vain := c.Signs[trace.SignBatchVain]; vain != "" {
 		job.On[remedy.MicroBatch], job.On[remedy.EvalBatch] = vain, vain
 	}

@@ -145,6 +145,9 @@ func nodeSure(c *trace.Crash) float64 {
 	return 0.7
 }
 
+// everyTrial are words of trials, folds or models that follow each other.
+var everyTrial = regexp.MustCompile(`(?i)trial|fold|loop|optuna|search|sweep`)
+
 func byWords(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if c.Kind == "paddle" { // its own advice names every cause
 		return judged{}, false
@@ -162,6 +165,12 @@ func byWords(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			cause == CauseBatch && !onCard(c) && c.Framework != "pytorch" &&
 				c.Framework != "tensorflow" {
 			continue
+		}
+		if cause == CauseLeak && everyTrial.MatchString(c.Signs[trace.SignTrials]) && onCard(c) &&
+			!has(c, trace.SignRayTune) {
+			return because(CauseLeak, "trials_in_process", 0.55,
+				"the text says that memory grows, and tells of trials or models one after the other (%s)",
+				c.Signs[trace.SignTrials]).saying("memory is said to grow from trial to trial"), true
 		}
 		if cause == CauseLeak {
 			return because(cause, "", 0.5, "the text around the message says that memory grows").
@@ -466,6 +475,10 @@ func notKnown(c *trace.Crash, h *trace.Hints) judged {
 		}
 	case c.Framework == "ray":
 		j.detail = "trial_packing"
+		if unsure(c, j) {
+			return j.also("a worker is gone, and the text names memory as one of several reasons: the tasks on the node together " +
+				"may need more than Ray lets them have")
+		}
 		if name, bytes := largestTask(c.Neighbours); name != "" {
 			j = j.also("the tasks on the node together need more than Ray lets them have; the largest that the "+
 				"text lists is %s with %s", name, bytes)

@@ -256,7 +256,7 @@ var situations = map[string]situation{
 	"trials_in_process": {"earlier trials of the same process may still hold their models",
 		[]remedy.ID{remedy.FreshProcess, remedy.TreeData, remedy.ClearSession, remedy.EmptyCache,
 			remedy.MicroBatch}, true},
-	"resumed": {"what was loaded from the checkpoint may still be held beside the model",
+	"resumed": {"what was loaded from the checkpoint is still held beside the model",
 		[]remedy.ID{remedy.LoadToHost, remedy.OptimizerOffload, remedy.MicroBatch,
 			remedy.Checkpointing}, true},
 	"predict_loop": {"calls of predict in a loop pile up", []remedy.ID{remedy.PredictCall,

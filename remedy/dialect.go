@@ -34,7 +34,7 @@ var dialects = []dialect{
 	{is: regexp.MustCompile(`torch\.optim\.Adafactor|torchao|max_tasks_per_child|keras\.(?:config|distribution|` +
 		`optimizers\.Ada(?:factor|m\(1e-3, gradient_acc))|tf\.keras`), never: []Fact{OldPython}},
 	{is: regexp.MustCompile(`\bAutoModel`), never: []Fact{Diffusers, Toolkit}},
-	{is: regexp.MustCompile(`TrainingArguments\(|--use_liger`), never: []Fact{Toolkit}},
+	{is: regexp.MustCompile(`TrainingArguments\(|--use_liger|torch\.save\(\{name`), never: []Fact{Toolkit}},
 	{is: regexp.MustCompile(`--max_seq_length|gradient_checkpointing_kwargs|tokenizer\(texts`),
 		never: []Fact{Toolkit}},
 	{is: regexp.MustCompile(`in loader:|self\.blocks|loss_fn\(model|CPUOffloadOptimizer\(|model\.parameters\(\)|lm_head\(h\)|` +

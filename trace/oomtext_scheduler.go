@@ -21,6 +21,7 @@ var schedulerWords = []entry{
 		"--mem "}, hint: hintLimits},
 	{words: []string{"running low on memory", "killed due to memory pressure", "node_out_of_memory",
 		"rayoutofmemoryerror", "system memory low at node"}, endings: []*ending{rayOOM}},
+	{words: []string{"address the out of memory issue"}, endings: []*ending{rayAdvice}},
 	{words: []string{"objectstorefullerror", "object store is full", "plasmastorefull",
 		"object store because it is full", "plasma store at capacity"}, endings: []*ending{rayStore}},
 	{words: []string{"not enough space to create this object"}, endings: []*ending{rayEvicts}},
@@ -39,6 +40,7 @@ var (
 	kubeOOM     = &ending{kind: "kube_oom", read: readKubeOOM}
 	kubeEvicted = &ending{kind: "kube_evicted", read: readKubeEvicted}
 	rayOOM      = &ending{kind: "ray_oom", read: readRay, frames: true}
+	rayAdvice   = &ending{kind: "ray_oom", read: readRayAdvice}
 	rayStore    = &ending{kind: "ray_store", read: readRayStore, frames: true}
 	rayEvicts   = &ending{kind: "ray_evicts", read: readRayEvicts}
 	rayLow      = &ending{kind: "ray_low", read: readRayLow}
@@ -206,6 +208,18 @@ var (
 	rayRate    = pattern(`([\d.]+)GB ?/ ?([\d.]+)GB`)
 	rayNone    = later(`\b0 Workers \(tasks / actors\) killed due to memory pressure`)
 )
+
+// rayKilled are the words that Ray's advice follows, where all of the message is there.
+var rayKilled = later(`(?i)low on memory|memory pressure|RayOutOfMemory|memory low at node`)
+
+// readRayAdvice reads the end of Ray's message, as people quote it alone.
+func readRayAdvice(p *passage) *Crash {
+	near := strings.Join(append(p.above(40), p.line()), "\n")
+	if rayKilled.MatchString(near) || !strings.Contains(near, "ray") {
+		return nil
+	}
+	return &Crash{Class: Exhausted, Sure: 0.85, Where: event.WhereHost, Framework: "ray"}
+}
 
 func readRay(p *passage) *Crash {
 	t := p.text()

@@ -115,6 +115,7 @@ const (
 	SignCompiled   = "compiled"    // graphs of CUDA are recorded, by a word
 	SignCSV        = "csv"         // tables in text
 	SignNPY        = "npy"         // arrays in NumPy's files
+	SignShareVain  = "share_vain"  // another share of the card was tried in vain, as somebody says
 	SignReplay     = "replay"      // reinforcement learning, whose experience is kept in a buffer
 	SignLogits     = "logits"      // a source line of the logits over a vocabulary
 	SignShares     = "shares"      // trials of Ray get parts of one card
@@ -327,6 +328,8 @@ var signsNear = []sign{
 	{SignOtherBatch, later(`(?i)\bbatch[ _-]?size (?:of )?(\d+)[.,]?[^.\n]{0,20}?[., ]\s?(?:\w+ ){0,3}?(?:works|is fine|ok|runs|fits)\b`)},
 	{SignOtherBatch, later(`\bBatch size (\d+) succeeded, trying`)},
 	{SignOtherBatch, later(`(?i)\b(\d{1,5}) batch(?:[ _-]?s\w+)?,? (?:it |that |which )?(?:works|runs|is fine|fits)\b`)},
+	{SignShareVain, later(`(?i)(?:gpu[-_ ]memory[-_ ]utilization|mem[-_]fraction[-_]static)(?:[^.\n]|\.\d){0,60}(?:\bno difference|` +
+		`\bin vain|(?:n't|\bnot|\bnever) (?:seem to )?(?:help|work|solve|fix|chang|matter|make (?:a|any) difference)\w*)`)},
 	{SignReplay, later(`(?i)\breplay\w*|rollout_buffer|\b(?:DQN|SAC|DDPG|TD3|PPO|A2C)\b|\bRL algorithm|reinforcement|` +
 		`_(?:dqn|sac|ddpg|td3)\b|\b(?:dqn|sac|ddpg|td3)_`)},
 	{SignLogits, later(`self\.lm_head\(|\._nn\.cross_entropy_loss\(|\blm_logits = `)},
