@@ -45,6 +45,10 @@ CLEAN_TORCH = frozenset(
     equal allclose isfinite sign zeros ones rand randn randint empty full arange linspace eye
     randperm multinomial one_hot bucketize searchsorted nonzero count_nonzero""".split()
 )
+# A number that became a tensor: a tf.function is not traced again for its value.
+_TF_TENSORS = frozenset(
+    "tensorflow." + name for name in "convert_to_tensor constant cast Variable identity".split()
+)
 # pipe(prompt).images of diffusers, pipeline(text) of transformers
 _PIPELINE = re.compile(r"(^|_)pipe(line)?$", re.I)
 # As many values as there are classes, codes or bins: little, wherever it lies, and without a graph.
@@ -1020,6 +1024,8 @@ class Library:
             return frozenset([made])
         if last == "namedtuple" and len(args.pos) >= 2:
             return self._named_tuple(args)
+        if name in _TF_TENSORS:
+            return frozenset([m.node(False, label=last)])
         if name.startswith("math."):
             return VARYING if any(_varies(v) or nodes(v) for v in args.all()) else NUMBER
         if name in READS_WHOLE:  # mapped or not: moved to the card it is there whole

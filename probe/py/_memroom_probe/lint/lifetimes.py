@@ -852,6 +852,7 @@ class Judge:
                     or not _large(self.file, s, n.label, slot.label)
                     or self._told_before(loop)
                 )
+                or _one_number_each(self.file, s, n.label, slot.label)
                 or _class_scores(self.file, s, n.label, slot.label)
                 or not _of_pixels(self.file)
                 and any(p.kind == "mask" for p in pieces(n)),

@@ -94,6 +94,8 @@ def _begun_before(scope, loop) -> bool:
             and (
                 calls_module(n, scope) is not None
                 or (scope.file.callee(n) or "").startswith("torch.nn.functional.")
+                # actions = torch.cat(actions_of_agents): made of what other loops computed
+                or (scope.file.callee(n) or "") in ("torch.cat", "torch.stack")
                 or _of_a_model(n, s)
             )
             for n in own(s)

@@ -652,16 +652,59 @@ def _cleared_by_function(file: Any, line: int) -> bool:
 
 
 def _one_on_the_host(file: Any, line: int) -> bool:
-    """model(picture.unsqueeze(0)) in a file that names no device: one sample, in host memory"""
+    """model(picture.unsqueeze(0)), or one pass outside of a loop, in a file that names no device: a
+    sample or a small table, in host memory
+    """
+    here = [s for s in file.statements if s.lineno == line]
     single = any(
         isinstance(n, ast.Call)
         and method(n) in ("unsqueeze", "expand_dims")
         and any(constant(a) == 0 for a in n.args)
-        for s in file.statements
-        if s.lineno == line
+        for s in here
         for n in walk(s)
     )
-    return single and not any(map(_DEVICE.search, _all_words(file)))
+    alone = any(s in file.tree.body for s in here)
+    return (single or alone) and not any(map(_DEVICE.search, _all_words(file)))
+
+
+_ATTRIBUTES = re.compile(
+    r"IntegratedGradients|Saliency|GradCAM|DeepLift|GradientShap|InputXGradient|jacobian|hessian|"
+    r"attribut|^shap|^[vj][jv]p$",
+)
+
+
+def _gradients_of_inputs(file: Any, line: int) -> bool:
+    """IntegratedGradients(lambda x: model(x)), jacobian(model, x): gradients are wanted, though nobody
+    trains
+    """
+    return any(
+        isinstance(n, ast.Call) and _ATTRIBUTES.search(method(n))
+        for f in _functions_around(file, line)
+        for n in walk(f)
+    )
+
+
+_TABLES = re.compile(r"tabular|forecast|(^|_)horizon|covtype|time_?series|DataFrame|read_csv", re.I)
+_MAPS = re.compile(r"pixel|segm|depth|voxel|heat_?map|imread|ImageFolder|vocab", re.I)
+
+
+def _rows_of_tables(file: Any, line: int) -> bool:
+    """outputs = torch.cat([outputs, forecast]): some numbers a row, where nothing speaks of images"""
+    words = _all_words(file) | {file.path}
+    return any(map(_TABLES.search, words)) and not any(map(_MAPS.search, words))
+
+
+_SCHEDULE = re.compile(r"schedul|(^|_)(alphas?|betas?|sigmas?|gammas?|lr)(_|$)", re.I)
+
+
+def _of_schedule(file: Any, line: int) -> bool:
+    """class NoiseSchedule: @lru_cache def beta(self, t): a number for each step, no activations"""
+    return any(
+        _SCHEDULE.search(n.name)
+        for n in file.nodes
+        if isinstance(n, FUNCTIONS + (ast.ClassDef,))
+        and min([n.lineno, *(d.lineno for d in n.decorator_list)]) <= line <= (n.end_lineno or 0)
+    )
 
 
 def _is_memory(file: Any, line: int) -> bool:
@@ -718,7 +761,7 @@ REASONS: Dict[str, Tuple[Reason, ...]] = {
         _if_asked,
     ),
     "hook-keeps-tensors": (_without_torch, _own_slot),
-    "cache-keeps-tensors": (_without_torch, _volatile),
+    "cache-keeps-tensors": (_without_torch, _volatile, _of_schedule),
     "hidden-state-not-detached": (
         _without_torch,
         _before_a_step,
@@ -733,9 +776,21 @@ REASONS: Dict[str, Tuple[Reason, ...]] = {
     "gradients-never-cleared": (_without_torch,),
     "zero-grad-each-micro-step": (_without_torch,),
     # evaluation
-    "eval-without-no-grad": (_without_torch, _on_the_host, _one_on_the_host, _small_problem),
+    "eval-without-no-grad": (
+        _without_torch,
+        _on_the_host,
+        _one_on_the_host,
+        _gradients_of_inputs,
+        _small_problem,
+    ),
     "frozen-model-with-grad": (_without_torch, _small_problem),
-    "outputs-kept-on-card": (_without_torch, _rows_of_it, _of_exemplars, _one_a_class),
+    "outputs-kept-on-card": (
+        _without_torch,
+        _rows_of_it,
+        _of_exemplars,
+        _one_a_class,
+        _rows_of_tables,
+    ),
     # models, optimizers and data
     "model-copies-kept": (_all_wanted, _joined, _replaces, _small_problem),
     "checkpoint-kept": (_small_problem,),
