@@ -6,6 +6,7 @@ from typing import Dict, Iterable
 import torch
 
 from ..memory import room
+from ..memory.promises import promises
 from ..remedies.checkpointing import Checkpointing
 from .case import Case
 from .choices import Choice
@@ -24,12 +25,14 @@ class Cases:
     def begin(self, module: torch.nn.Module, case: Case) -> None:
         self.trained[module] = case
         self.checkpointing.use(module, case.choice.checkpoint)
+        self._promise()
 
     def begin_frozen(self, module: torch.nn.Module, case: Case) -> None:
         """Where the module is trained by other calls, its parts are checkpointed for those."""
         self.frozen[module] = case
         if module not in self.trained:
             self.checkpointing.use(module, case.choice.checkpoint)
+        self._promise()
 
     def use(self, taken: Dict[Case, Choice]) -> None:
         """From the next call on. A choice that is new has proven nothing yet."""
@@ -37,6 +40,12 @@ class Cases:
             if case.choice is not choice:
                 case.choice, case.proven = choice, 0
                 self.checkpointing.use(case.module(), choice.checkpoint)
+        self._promise()
+
+    def _promise(self) -> None:
+        """What the choices send to host memory, where that is known, is spoken for."""
+        cases = [*self.trained.values(), *self.frozen.values()]
+        promises.promise(sum(case.choice.offload for case in cases))
 
 
 def gradients_of(cases: Iterable[Case]) -> float:

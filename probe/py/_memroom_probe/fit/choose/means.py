@@ -9,6 +9,7 @@ from typing import Any, Callable, Collection, List, Optional
 import torch
 
 from ..memory import room
+from ..memory.promises import promises
 from ..remedies import optimizer_offload
 from .choices import Choice
 
@@ -82,12 +83,12 @@ class Means:
         return self.most_away(around) > 0
 
     def most_away(self, around: Any) -> float:
-        """Bytes that may wait on the host: a share of what is free there, because others want some
-        of it too, and pinned memory cannot be swapped out.
+        """Bytes that may wait on the host: a share of what is free there and not promised to
+        others, because they want some of it too, and pinned memory cannot be swapped out.
         """
         if "activation_offload" not in self.allowed or not around.is_card:
             return 0
-        return room.HOST_SHARE * room.host_free()
+        return room.HOST_SHARE * max(0, room.host_free() - promises.of_others())
 
     # --- optimizer state
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Optional, Set, Tuple
 
 from ..memory import room
 from ..memory.floor import Teller
+from ..memory.promises import promises
 from .case import Case
 from .cases import Cases, gradients_of
 from .company import Companies, Counts
@@ -126,6 +127,7 @@ class Settling:
         that it cannot swing.
         """
         step, self.step = self.step, Step()
+        promises.kept()
         self._companies.saw(step.companies.known)
         stays, new = 0.0, self._may_be_followed_by_others(step)
         if new:
