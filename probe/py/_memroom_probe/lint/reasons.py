@@ -55,6 +55,32 @@ def _unreached(file: Any, line: int) -> bool:
     return line in never_reached(file)
 
 
+_DEPRECATED = re.compile(r"\bdeprecated\b", re.I)
+
+
+def _deprecated(file: Any, line: int) -> bool:
+    """@deprecated("use validate"), a docstring that says so, a DeprecationWarning: kept for old
+    callers, and this file has none
+    """
+    retired = [f for f in _functions_around(file, line) if _says_deprecated(f)]
+    called = {method(n) for n in file.nodes if isinstance(n, ast.Call)} if retired else set()
+    return any(f.name not in called for f in retired)
+
+
+def _says_deprecated(function: Any) -> bool:
+    if _DEPRECATED.search(ast.get_docstring(function) or ""):
+        return True
+    for d in function.decorator_list:
+        if _DEPRECATED.search(key(d.func if isinstance(d, ast.Call) else d) or ""):
+            return True
+    return any(
+        isinstance(n, ast.Name) and n.id in ("DeprecationWarning", "FutureWarning")
+        for s in function.body
+        if isinstance(s, ast.Expr)
+        for n in walk(s)
+    )
+
+
 _TORCH = frozenset(
     "torch torchvision torchaudio torchtext torch_geometric lightning pytorch_lightning accelerate "
     "transformers fastai fairseq timm monai dgl diffusers trl peft ignite kornia detectron2 mmcv "
@@ -92,6 +118,19 @@ def _small_problem(file: Any, line: int) -> bool:
             for n in file.nodes
         )
     return bool(file._small_problem)
+
+
+def _loss_of_small_problem(file: Any, line: int) -> bool:
+    """losses.append(loss) on CartPole: backward() has freed what the graph held, and the nodes of a
+    few layers stay. What no backward() goes through, such as the values in a replay buffer, is kept
+    whole.
+    """
+    return _small_problem(file, line) and any(
+        isinstance(n, (ast.Name, ast.Attribute)) and "loss" in (key(n) or "").split(".")[-1].lower()
+        for s in file.statements
+        if s.lineno == line and isinstance(s, (ast.Expr, ast.Assign, ast.AugAssign))
+        for n in walk(s)
+    )
 
 
 def _inside_traced(file: Any, line: int) -> bool:
@@ -422,23 +461,41 @@ def _if_asked(file: Any, line: int) -> bool:
 
 
 def _until_full(file: Any, line: int) -> bool:
-    """if len(kept) < limit: kept.append(batch.cuda())"""
+    """if len(kept) < limit: kept.append(batch.cuda()), or if len(kept) >= limit: break above it"""
     for s in file.statements:
         call = s.value if s.lineno == line and isinstance(s, ast.Expr) else None
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
         name = key(call.func.value)
-        for i in file.places[s].ifs:
-            for c in walk(i.test) if isinstance(i, ast.If) else ():
-                if (
-                    isinstance(c, ast.Compare)
-                    and isinstance(c.ops[0], (ast.Lt, ast.LtE))
-                    and isinstance(c.left, ast.Call)
-                    and method(c.left) == "len"
-                    and any(key(a) == name for a in c.left.args)
-                ):
-                    return True
+        if any(
+            _compares_length(i.test, name, (ast.Lt, ast.LtE))
+            for i in file.places[s].ifs
+            if isinstance(i, ast.If)
+        ):
+            return True
+        if any(_stops_when_full(loop, name) for loop in file.places[s].loops[-1:]):
+            return True
     return False
+
+
+def _stops_when_full(loop: Any, name: Any) -> bool:
+    return any(
+        isinstance(i, ast.If)
+        and _compares_length(i.test, name, (ast.Gt, ast.GtE, ast.Eq))
+        and isinstance(i.body[-1], (ast.Break, ast.Return))
+        for i in getattr(loop, "body", [])
+    )
+
+
+def _compares_length(test: Any, name: Any, operators: Tuple[type, ...]) -> bool:
+    return any(
+        isinstance(c, ast.Compare)
+        and isinstance(c.ops[0], operators)
+        and isinstance(c.left, ast.Call)
+        and method(c.left) == "len"
+        and any(key(a) == name for a in c.left.args)
+        for c in walk(test)
+    )
 
 
 def _rows_of_it(file: Any, line: int) -> bool:
@@ -738,12 +795,18 @@ def agreed(found: List[dict], told: List[dict]) -> None:
 
 
 # Makes a finding of any rule a hint.
-OF_ANY: Tuple[Reason, ...] = (_in_a_test, _unreached)
+OF_ANY: Tuple[Reason, ...] = (_in_a_test, _unreached, _deprecated)
 
 # rule -> what makes a finding of it a hint, beside those.
 REASONS: Dict[str, Tuple[Reason, ...]] = {
     # graphs that are kept
-    "loss-graph-accumulated": (_without_torch, _volatile, _before_a_step, _read_first),
+    "loss-graph-accumulated": (
+        _without_torch,
+        _volatile,
+        _before_a_step,
+        _read_first,
+        _loss_of_small_problem,
+    ),
     "graph-kept-in-list": (
         _without_torch,
         _volatile,
@@ -751,8 +814,15 @@ REASONS: Dict[str, Tuple[Reason, ...]] = {
         _before_a_step,
         _read_first,
         _grad_turned_off,
+        _loss_of_small_problem,
     ),
-    "graph-kept-here": (_without_torch, _volatile, _adapting_function, _cleared_by_function),
+    "graph-kept-here": (
+        _without_torch,
+        _volatile,
+        _adapting_function,
+        _cleared_by_function,
+        _loss_of_small_problem,
+    ),
     "module-keeps-tensors": (
         _without_torch,
         _volatile,
