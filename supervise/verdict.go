@@ -143,18 +143,18 @@ func byCounters(e Evidence, v *event.Verdict) bool {
 		return false // its counter is exact, and says no
 	case !diedByKill(e):
 		return false
-	case around > 0:
+	case around > 0 && (e.EnclosingLimit > 0 || !e.isElsewhere()):
 		v.Evidence = append(v.Evidence,
 			fmt.Sprintf("oom_kill of the enclosing cgroup %s rose by %d", e.EnclosingName, around))
 		v.KilledBy, v.Where = "cgroup", event.WhereCgroup
 		if e.EnclosingLimit == 0 {
 			v.KilledBy, v.Where = "kernel", event.WhereHost
 		}
-	case machine > 0 && len(e.Kernel) == 0 && e.EnclosingName != "" && hadRoom(e.Last.Machine):
+	case max(machine, around) > 0 && e.EnclosingName != "" && e.isElsewhere():
 		// neither the cgroup around the run nor the machine was full
 		v.Evidence = append(v.Evidence, fmt.Sprintf("/proc/vmstat counts %d more processes killed for "+
-			"memory, but %s of the machine's %s were free: they were in somebody else's cgroup", machine,
-			e.Last.Machine.Available, e.Last.Machine.Total))
+			"memory, but %s of the machine's %s were free: they were in somebody else's cgroup",
+			max(machine, around), e.Last.Machine.Available, e.Last.Machine.Total))
 		return false
 	case machine > 0 || len(e.Kernel) > 0:
 		v.Evidence = append(v.Evidence,
@@ -178,6 +178,11 @@ func byCounters(e Evidence, v *event.Verdict) bool {
 	v.Evidence = append(v.Evidence, lastReading(e)...)
 	return true
 }
+
+// isElsewhere says whether kills that were counted cannot be of this run where no limit is around
+// it: the kernel's log names none of it, and the machine had room. A process that was moved into
+// another cgroup may be counted where it came from.
+func (e Evidence) isElsewhere() bool { return len(e.Kernel) == 0 && hadRoom(e.Last.Machine) }
 
 // hadRoom says whether more than half of the machine's memory was free at the last reading, which
 // is a fraction of a second old: no process takes that much meanwhile.

@@ -59,6 +59,23 @@ func TestJudge(t *testing.T) {
 			After: Counters{Enclosing: 5, Machine: 9},
 			State: State{Base: Counters{Enclosing: 4, Machine: 8}}, EnclosingName: "/pod",
 			EnclosingLimit: 1 << 30}, true, event.WhereCgroup, "cgroup", nil},
+		{"enclosing cgroup without a limit counted a kill on a full machine",
+			Evidence{Exit: event.Exit{Code: 137, Signal: "SIGKILL"}, Last: machineWith(1 << 30),
+				After: Counters{Enclosing: 1, Machine: 1}, EnclosingName: "/session"}, true,
+			event.WhereHost, "kernel", nil},
+		{"enclosing cgroup without a limit counted a kill, and most of the machine is free",
+			Evidence{Exit: event.Exit{Code: 137, Signal: "SIGKILL"}, Last: machineWith(60 << 30),
+				After: Counters{Enclosing: 1, Machine: 1}, EnclosingName: "/session"}, false, "",
+			"somebody", nil},
+		{"the same, and the kernel's log names a process of the run",
+			Evidence{Exit: event.Exit{Code: 137, Signal: "SIGKILL"}, Last: machineWith(60 << 30),
+				After: Counters{Enclosing: 1, Machine: 1}, EnclosingName: "/session",
+				Kernel: []KernelKill{{PID: 7, Line: "Killed process 7"}}}, true, event.WhereHost,
+			"kernel", nil},
+		{"enclosing cgroup with a limit counted a kill, and most of the machine is free",
+			Evidence{Exit: event.Exit{Code: 137, Signal: "SIGKILL"}, Last: machineWith(60 << 30),
+				After: Counters{Enclosing: 1, Machine: 1}, EnclosingName: "/pod",
+				EnclosingLimit: 1 << 30}, true, event.WhereCgroup, "cgroup", nil},
 		{"Slurm's cgroup counted a kill", Evidence{Exit: event.Exit{Code: 137, Signal: "SIGKILL"},
 			After:          Counters{Enclosing: 1},
 			EnclosingName:  "/sys/fs/cgroup/memory/slurm/uid_0/job_3/step_0",
@@ -149,4 +166,9 @@ func TestJudge(t *testing.T) {
 			}
 		})
 	}
+}
+
+// machineWith is a reading of a machine of 64 GiB.
+func machineWith(available event.Bytes) event.Sample {
+	return event.Sample{Machine: &event.MachineSample{Total: 64 << 30, Available: available}}
 }
