@@ -97,7 +97,9 @@ func (x *Explanation) cures() []remedy.ID {
 	if x.Detail == "open" && x.job.Work == remedy.Training {
 		list = slices.Clone(list)
 		i, j := slices.Index(list, remedy.OptimizerOffload), slices.Index(list, remedy.Checkpointing)
-		list[i], list[j] = list[j], list[i]
+		if i >= 0 && j >= 0 { // what a finding names need not have them
+			list[i], list[j] = list[j], list[i]
+		}
 	}
 	switch { // one array that large is as often a mistake
 	case x.Cause != CauseHostData || x.Detail != "" || x.job.Asked < wrongShape || len(list) == 0:

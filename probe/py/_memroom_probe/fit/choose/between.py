@@ -48,12 +48,14 @@ class Between:
         return means.factor < 1 or needed <= EXPLAINS * around.limit
 
     def step_is_over(self, step: Step) -> None:
-        """It stops where all of it may stay on the card beside what the step took."""
+        """It stops where all of it may stay on the card beside what the step took, or must because
+        of what the script called.
+        """
         if self._hooks is None or not self._asked or step.around is None:
             return
         sent, limit = self._hooks.take_sent(), step.around.limit
         most = step.peak_of_passes() + sent + self._means.state_to_come()
-        if most <= self._means.budget(limit):
+        if self._hooks.stopped or most <= self._means.budget(limit):
             self._means.outside = sent
             self._stop()
         elif not self._told:

@@ -46,6 +46,7 @@ class Promises:
             return
         with contextlib.suppress(OSError):  # others then count on more than there is, as without us
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            atexit.unregister(self._withdraw)
             atexit.register(self._withdraw)
             if self._is_ours():
                 with open(path + ".part", "w") as f:

@@ -21,7 +21,9 @@ from .activation_offload import Away
 
 
 class WithoutModules:
-    """budget(limit): bytes to plan with; to_come(): of optimizer state."""
+    """budget(limit): bytes to plan with; to_come(): of optimizer state. stopped: nothing more is
+    sent.
+    """
 
     def __init__(
         self,
@@ -33,7 +35,7 @@ class WithoutModules:
         self.say, self.limit, self.budget, self.to_come = say, limit, budget, to_come
         self._away = _Kept(torch.nn.Module(), ())
         self._around: Any = None
-        self._stopped = False
+        self.stopped = False
         self._most: Optional[float] = None  # bytes of a step that are sent; None: not known
         self._beside = False  # modules are trained too
         # Hooks of a thread: programs train on the one that imports torch.
@@ -47,9 +49,9 @@ class WithoutModules:
         _stop_where_hooks_may_not_be(self.stop)
 
     def stop(self) -> None:
-        if self._stopped:
+        if self.stopped:
             return
-        self._stopped = True
+        self.stopped = True
         self._listener.remove()
         self._leave()
 
@@ -72,7 +74,7 @@ class WithoutModules:
         try:
             yield
         finally:
-            if there and not self._stopped:
+            if there and not self.stopped:
                 self._hooks.__enter__()
 
     def go_on_beside_modules(self, around: Any) -> None:
@@ -85,9 +87,9 @@ class WithoutModules:
         return sent
 
     def _pack(self, tensor: torch.Tensor) -> Any:
-        if self._around is None and not self._stopped:
+        if self._around is None and not self.stopped:
             self._begin(tensor)
-        return tensor.detach() if self._stopped else self._away.pack(tensor)
+        return tensor.detach() if self.stopped else self._away.pack(tensor)
 
     def _unpack(self, packed: Any) -> torch.Tensor:
         return packed if isinstance(packed, torch.Tensor) else self._away.back(packed)
