@@ -11,7 +11,8 @@ under the same cap, in the same process, as many steps; where it runs out there,
 Models with BatchNorm are not cut by hand either. Processes start side by side, but only one
 computes at a time; nothing else may run on the card. A row is written as soon as it is known; rows
 that are there are not run again. The jobs of which no row has ever been taken come first. --table
-prints the median and the worst.
+prints the median and the worst; rows of earlier days took a point's time without a cap where that
+was shorter, so it prints both again with the time of the same run.
 
 --known takes the points of the grid from the newest rows beside this file, because no build of ours
 changes them, and times only those that may be the best anew. Where the script's own peak is another
@@ -492,6 +493,13 @@ def table(rows):
         print(
             "%d of %d: median %.3f (bar 1.10), worst %.3f (bar 1.35)"
             % (len(ratios), len(rows), statistics.median(ratios), max(ratios))
+        )
+    timed = [r for r in rows if r.get("ratio") and r["best"].get("times")]
+    same = [r["ours"]["seconds"] / statistics.median(r["best"]["times"][-LAST:]) for r in timed]
+    if same:
+        print(
+            "with the time of the best under the cap in the same run: median %.3f, worst %.3f"
+            % (statistics.median(same), max(same))
         )
 
 
