@@ -5,12 +5,21 @@ fragmentation are not there.
 
 import contextlib
 import weakref
+from unittest import mock
 
 import torch
 from _memroom_probe.fit.memory import room
 from _memroom_probe.fit.remedies import activation_offload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from training import remedies
+
+# What is asked for after a first attempt that ran out.
+ASKED = [
+    ("micro_batch", {"failed": True}),
+    ("checkpointing", {"failed": True}),
+    ("activation_offload", {"failed": True, "measured": True}),
+]
 
 
 class Card(TorchDispatchMode):
@@ -87,3 +96,14 @@ def inserted(card):
             yield card
     finally:
         room.of, activation_offload._Sent = before
+
+
+def run_on(loop, card, asked=()):
+    """What a loop yields on a card, and what remedies said. Small tensors may travel too: all of
+    them are small here.
+    """
+    torch.manual_seed(3)
+    everything = (float("inf"), 1024)
+    with mock.patch.object(activation_offload.Away.__init__, "__defaults__", everything):
+        with inserted(card), remedies(*asked) as told:
+            return list(loop()), told

@@ -1,20 +1,11 @@
 """A small model, and what a script computes itself of its results, which needs most memory."""
 
 import unittest
-from unittest import mock
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from _memroom_probe.fit.remedies import activation_offload
-from card import Card, inserted
-from training import remedies
-
-ASKED = [
-    ("micro_batch", {"failed": True}),
-    ("checkpointing", {"failed": True}),
-    ("activation_offload", {"failed": True, "measured": True}),
-]
+from card import ASKED, Card, run_on
 
 
 def net(i, o, width=16):
@@ -86,20 +77,13 @@ def usual():
 
 
 class Between(unittest.TestCase):
-    def run_on(self, loop, card, asked=()):
-        torch.manual_seed(3)
-        everything = (float("inf"), 1024)  # small tensors may travel too: all of them are small
-        with mock.patch.object(activation_offload.Away.__init__, "__defaults__", everything):
-            with inserted(card), remedies(*asked) as told:
-                return list(loop()), told
-
     def pair(self, loop, share):
         plenty = Card()
-        whole, _ = self.run_on(loop, plenty)
+        whole, _ = run_on(loop, plenty)
         limit = int(share * plenty.most)
         with self.assertRaises(torch.cuda.OutOfMemoryError):
-            self.run_on(loop, Card(limit))
-        got, told = self.run_on(loop, Card(limit), ASKED)
+            run_on(loop, Card(limit))
+        got, told = run_on(loop, Card(limit), ASKED)
         self.assertFalse(torch._C._autograd._top_saved_tensors_default_hooks(True))
         return whole, got, told
 
@@ -117,8 +101,8 @@ class Between(unittest.TestCase):
 
     def test_it_stops_where_all_of_it_fits(self):
         """It was not what ran out: after the first step it stays on the card."""
-        whole, _ = self.run_on(compared, Card())
-        got, told = self.run_on(compared, Card(1 << 40), ASKED)
+        whole, _ = run_on(compared, Card())
+        got, told = run_on(compared, Card(1 << 40), ASKED)
         self.assertEqual(got, whole, told.text())
         self.assertNotIn("between the calls of modules", told.text())
 
@@ -134,8 +118,8 @@ class Between(unittest.TestCase):
 
             return steps(model, loss)
 
-        whole, _ = self.run_on(loop, Card())
-        got, told = self.run_on(loop, Card(1 << 40), ASKED)
+        whole, _ = run_on(loop, Card())
+        got, told = run_on(loop, Card(1 << 40), ASKED)
         self.assertEqual(got, whole, told.text())
 
 

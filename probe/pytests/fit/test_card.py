@@ -20,14 +20,8 @@ from _memroom_probe.fit.choose import governor, unwatched
 from _memroom_probe.fit.measure import cost as measure
 from _memroom_probe.fit.measure import spaces
 from _memroom_probe.fit.remedies import activation_offload, checkpointing, recurrent
-from card import Card, inserted
+from card import ASKED, Card, inserted, run_on
 from training import furthest, remedies
-
-ASKED = [
-    ("micro_batch", {"failed": True}),
-    ("checkpointing", {"failed": True}),
-    ("activation_offload", {"failed": True, "measured": True}),
-]
 
 
 class UNet(nn.Module):
@@ -505,13 +499,6 @@ LOOPS = (unet, unrolled, actor_and_critics, ranked_documents)
 
 
 class Loops(unittest.TestCase):
-    def run_on(self, loop, card, asked=()):
-        torch.manual_seed(3)
-        everything = (float("inf"), 1024)  # small tensors may travel too: all of them are small
-        with mock.patch.object(activation_offload.Away.__init__, "__defaults__", everything):
-            with inserted(card), remedies(*asked) as told:
-                return list(loop()), told
-
     def test_through_with_equal_losses(self):
         later = [(id, {**params, "later": True}) for id, params in ASKED]
         for loop, asked, share in [
@@ -522,11 +509,11 @@ class Loops(unittest.TestCase):
         ]:
             with self.subTest(loop=loop.__name__):
                 plenty = Card()
-                whole, _ = self.run_on(loop, plenty)
+                whole, _ = run_on(loop, plenty)
                 limit = int(share * plenty.most)
                 with self.assertRaises(torch.cuda.OutOfMemoryError):
-                    self.run_on(loop, Card(limit))
-                got, told = self.run_on(loop, Card(limit), asked)
+                    run_on(loop, Card(limit))
+                got, told = run_on(loop, Card(limit), asked)
                 self.assertEqual(len(got), len(whole), told.text())
                 self.assertLess(furthest(whole, got), 1e-6, told.text())
 
@@ -534,35 +521,35 @@ class Loops(unittest.TestCase):
         """It may have been all that was taken beyond what was predicted, or nothing of it."""
         for loop, share in ((unet, 0.6), (unrolled, 0.84)):
             plenty = Card()
-            whole, _ = self.run_on(loop, plenty)
+            whole, _ = run_on(loop, plenty)
             wanted = [spaces.Moment(0.5, 8 * plenty.most, 8 * plenty.most)]
             with mock.patch.object(spaces, "of", return_value=wanted):
-                got, told = self.run_on(loop, Card(int(share * plenty.most)), ASKED)
+                got, told = run_on(loop, Card(int(share * plenty.most)), ASKED)
             self.assertLess(furthest(whole, got), 1e-6, told.text())
 
     def test_several_rows_for_each_of_the_batch_are_measured(self):
         for each in (2, 3):
             loop = functools.partial(ranked_documents, each)
             plenty = Card()
-            whole, _ = self.run_on(loop, plenty)
-            got, told = self.run_on(loop, Card(int(0.6 * plenty.most)), ASKED)
+            whole, _ = run_on(loop, plenty)
+            got, told = run_on(loop, Card(int(0.6 * plenty.most)), ASKED)
             self.assertEqual(got, whole, told.text())  # blocks, and no other order of sums
             self.assertNotIn("not even", told.text())
 
     def test_state_that_comes_after_the_first_step(self):
         plenty = Card()
-        whole, _ = self.run_on(graph_with_state, plenty)
+        whole, _ = run_on(graph_with_state, plenty)
         for share in (0.75, 0.8, 0.85):
-            got, told = self.run_on(graph_with_state, Card(int(share * plenty.most)), ASKED)
+            got, told = run_on(graph_with_state, Card(int(share * plenty.most)), ASKED)
             self.assertEqual(got, whole, told.text())
             self.assertIn("waits in host memory", told.text())
 
     def test_rules_that_hold_in_half_precision_only(self):
         """They are looked at again in a later batch, with the tolerance that they were found by."""
         plenty = Card()
-        whole, _ = self.run_on(own_half, plenty)
+        whole, _ = run_on(own_half, plenty)
         with mock.patch.object(tryout, "narrow_down", wraps=tryout.narrow_down) as again:
-            got, told = self.run_on(own_half, Card(int(0.7 * plenty.most)), ASKED[:1])
+            got, told = run_on(own_half, Card(int(0.7 * plenty.most)), ASKED[:1])
         self.assertIs(again.call_args[0][-1], True)  # autocast
         self.assertEqual(len(got), len(whole), told.text())
         self.assertLess(furthest(whole, got), 1e-3, told.text())
@@ -572,11 +559,11 @@ class Loops(unittest.TestCase):
         for loop in (drawn_image, soft_prompt, seen_by_another):
             with self.subTest(loop=loop.__name__):
                 plenty = Card()
-                whole, _ = self.run_on(loop, plenty)
+                whole, _ = run_on(loop, plenty)
                 limit = int(0.65 * plenty.most)
                 with self.assertRaises(torch.cuda.OutOfMemoryError):
-                    self.run_on(loop, Card(limit))
-                got, told = self.run_on(loop, Card(limit), ASKED)
+                    run_on(loop, Card(limit))
+                got, told = run_on(loop, Card(limit), ASKED)
                 self.assertEqual(len(got), len(whole), told.text())
                 self.assertLess(furthest(whole, got), 1e-6, told.text())
                 self.assertIn("it is not trained", told.text())
@@ -585,8 +572,8 @@ class Loops(unittest.TestCase):
         sgd = functools.partial(torch.optim.SGD, momentum=0.0)
         for sparse, summed in ((torch.optim.SparseAdam, True), (sgd, False)):
             loop = functools.partial(sparse_tables, sparse=sparse)
-            whole, _ = self.run_on(loop, Card())
-            got, told = self.run_on(loop, Card(1 << 40), ASKED)
+            whole, _ = run_on(loop, Card())
+            got, told = run_on(loop, Card(1 << 40), ASKED)
             self.assertLess(furthest(whole, got), 1e-6, told.text())
             self.assertEqual("960 entries of a table summed up to 40" in told.text(), summed)
             self.assertNotIn("does not run on a part", told.text())
@@ -595,26 +582,26 @@ class Loops(unittest.TestCase):
         for loop in (plain_tensors, gaussian_process, simulated):
             with self.subTest(loop=loop.__name__):
                 plenty = Card()
-                whole, _ = self.run_on(loop, plenty)
+                whole, _ = run_on(loop, plenty)
                 limit = int(0.65 * plenty.most)
                 with self.assertRaises(torch.cuda.OutOfMemoryError):
-                    self.run_on(loop, Card(limit))
-                got, told = self.run_on(loop, Card(limit), ASKED)
+                    run_on(loop, Card(limit))
+                got, told = run_on(loop, Card(limit), ASKED)
                 self.assertEqual(got, whole, told.text())
                 self.assertIn("no module is called", told.text())
         # With a module the hooks are gone again.
-        self.run_on(unet, Card(), ASKED)
+        run_on(unet, Card(), ASKED)
         self.assertFalse(torch._C._autograd._top_saved_tensors_default_hooks(True))
 
     def test_second_derivatives_are_equal_to_the_bit(self):
         for loop in (penalty, learns_to_learn, equation):
             with self.subTest(loop=loop.__name__):
                 plenty = Card()
-                whole, _ = self.run_on(loop, plenty)
+                whole, _ = run_on(loop, plenty)
                 limit = int(0.6 * plenty.most)
                 with self.assertRaises(torch.cuda.OutOfMemoryError):
-                    self.run_on(loop, Card(limit))
-                got, told = self.run_on(loop, Card(limit), ASKED)
+                    run_on(loop, Card(limit))
+                got, told = run_on(loop, Card(limit), ASKED)
                 self.assertEqual(got, whole, told.text())
                 self.assertIn("to be differentiated again waits in host memory", told.text())
 

@@ -2,20 +2,11 @@
 
 import functools
 import unittest
-from unittest import mock
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from _memroom_probe.fit.remedies import activation_offload
-from card import Card, inserted
-from training import remedies
-
-ASKED = [
-    ("micro_batch", {"failed": True}),
-    ("checkpointing", {"failed": True}),
-    ("activation_offload", {"failed": True, "measured": True}),
-]
+from card import ASKED, Card, run_on
 
 
 class Scaled(nn.Module):
@@ -142,22 +133,15 @@ def loop(kind):
 
 
 class FirstCall(unittest.TestCase):
-    def run_on(self, loop, card, asked=()):
-        torch.manual_seed(3)
-        everything = (float("inf"), 1024)  # small tensors may travel too: all of them are small
-        with mock.patch.object(activation_offload.Away.__init__, "__defaults__", everything):
-            with inserted(card), remedies(*asked) as told:
-                return list(loop()), told
-
     def test_it_stays_the_first(self):
         for kind in KINDS:
             with self.subTest(kind=kind.__name__):
                 plenty = Card()
-                whole, _ = self.run_on(functools.partial(loop, kind), plenty)
+                whole, _ = run_on(functools.partial(loop, kind), plenty)
                 limit = int(0.7 * plenty.most)
                 with self.assertRaises(torch.cuda.OutOfMemoryError):
-                    self.run_on(functools.partial(loop, kind), Card(limit))
-                got, told = self.run_on(functools.partial(loop, kind), Card(limit), ASKED)
+                    run_on(functools.partial(loop, kind), Card(limit))
+                got, told = run_on(functools.partial(loop, kind), Card(limit), ASKED)
                 self.assertEqual(len(got), len(whole), told.text())
                 for a, b in zip(whole, got):
                     self.assertLess(abs(a - b) / abs(a), 1e-5, told.text())
@@ -176,8 +160,8 @@ class FirstCall(unittest.TestCase):
                     self.hooked = True
                 return self.inner(x)
 
-        whole, _ = self.run_on(functools.partial(loop, Hooked), Card())
-        got, told = self.run_on(functools.partial(loop, Hooked), Card(1 << 40), ASKED)
+        whole, _ = run_on(functools.partial(loop, Hooked), Card())
+        got, told = run_on(functools.partial(loop, Hooked), Card(1 << 40), ASKED)
         for a, b in zip(whole, got):
             self.assertLess(abs(a - b) / abs(a), 1e-5, told.text())
 
