@@ -18,14 +18,8 @@ from _memroom_probe.fit.choose import running
 from _memroom_probe.fit.choose.case import Case, Growing
 from _memroom_probe.fit.choose.choices import Choice
 from _memroom_probe.fit.remedies import activation_offload
-from card import Card, inserted
-from training import furthest, remedies
-
-ASKED = [
-    ("micro_batch", {"failed": True}),
-    ("checkpointing", {"failed": True}),
-    ("activation_offload", {"failed": True, "measured": True}),
-]
+from card import ASKED, Card, run_on
+from training import furthest
 
 
 def trained(model, losses):
@@ -134,20 +128,13 @@ def graphs_stay():
 
 
 class Loops(unittest.TestCase):
-    def run_on(self, loop, card, asked=()):
-        torch.manual_seed(3)
-        everything = (float("inf"), 1024)  # small tensors may travel too: all of them are small
-        with mock.patch.object(activation_offload.Away.__init__, "__defaults__", everything):
-            with inserted(card), remedies(*asked) as told:
-                return list(loop()), told
-
     def equal(self, loop, share=0.65):
         plenty = Card()
-        whole, _ = self.run_on(loop, plenty)
+        whole, _ = run_on(loop, plenty)
         limit = int(share * plenty.most)
         with self.assertRaises(torch.cuda.OutOfMemoryError):
-            self.run_on(loop, Card(limit))
-        got, told = self.run_on(loop, Card(limit), ASKED)
+            run_on(loop, Card(limit))
+        got, told = run_on(loop, Card(limit), ASKED)
         self.assertEqual(len(got), len(whole), told.text())
         self.assertLess(furthest(whole, got), 1e-6, told.text())
         return told
