@@ -163,7 +163,8 @@ func (l *logReader) meet(at int, word *telling) {
 	found := ""
 	for _, s := range word.endings {
 		crash := s.read(&p)
-		if crash != nil && crash.Class == Exhausted && !crash.hasFigures() && p.advises() {
+		if crash != nil && crash.Class == Exhausted && !crash.hasFigures() &&
+			(p.advises() || p.isRemark()) {
 			continue
 		}
 		if crash != nil {

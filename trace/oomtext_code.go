@@ -1,6 +1,9 @@
 package trace
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // sourceLine is a line of a program rather than of its output: people quote the handler they wrote
 // (`except torch.cuda.OutOfMemoryError:`), and tracebacks print the line that raised. What happened
@@ -49,6 +52,36 @@ func (p *passage) isSource() bool {
 	}
 	return len(p.window.lineAround(p.at)) <= longestSource && (sourceLine.MatchString(p.line()) ||
 		testVerdict.MatchString(p.line()) && !testRaised.MatchString(p.line()))
+}
+
+// A remark is a comment of a program: on a line of its own, or behind code.
+var (
+	remarkLine   = later(`^\s*(?:\d+[:|]?\s+)?(?:#|//|/\*|\*\s|<!--)`)
+	remarkBehind = later(`^\s*(?:[\w.\[\]'"]+\s?[-+*/]?=\s?\S|[\w.]+\(|return\b|[\w* ]+;|[{}]).*?\s(?:#|//|/\*)\s*`)
+	quotedError  = later(`\b\w*(?:Error|Exception)\b(?:: |$)|Traceback|\bterminate called|what\(\):`)
+	codeLine     = later(`^\s*(?:import\s+\w|from\s+[\w.]+\s+import\b|(?:async\s+)?def\s+\w|class\s+\w|(?:if|elif|else|for|` +
+		`while|with|try|except|finally)\b.*[:{]\s*$|return\b|[A-Za-z_][\w.\[\]'"]*\s?[-+*/]?=\s?[^=]|[A-Za-z_][\w.]*\(.*\);?\s*$|` +
+		`[{}][;,]?\s*$|.*[;{]\s*$|#include\b|func\s+\w|raise\s+\w)`)
+)
+
+// isRemark reports whether the telling word stands in a comment of a program that is shown around
+// it. An exception by its name is what somebody got there, and counts; so does a whole log behind
+// comment marks, beside which no code stands.
+func (p *passage) isRemark() bool {
+	line := p.line()
+	at := strings.Index(strings.ToLower(line), p.word)
+	if at < 0 || len(line) > longestSource || quotedError.MatchString(line) {
+		return false
+	}
+	if remarkBehind.MatchString(line[:at]) {
+		return true
+	}
+	if !remarkLine.MatchString(line) {
+		return false
+	}
+	return slices.ContainsFunc(append(p.above(2), p.below(2)[1:]...), func(near string) bool {
+		return codeLine.MatchString(near) && !remarkLine.MatchString(near)
+	})
 }
 
 // testRaised is the exception that a test runner prints behind the name of a test that failed.

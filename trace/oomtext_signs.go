@@ -540,9 +540,10 @@ func dataLoad(text string) string {
 }
 
 var (
-	bar       = later(`(\d+)(?:/(?:\d+|\?) ?|it )\[\d+:\d\d`)
-	rate      = later(`\d(?:it/s|s/it|batch/s|step/s)\b`)
-	stepWords = later(`(?i)\b(?:global_)?(?:step|iter(?:ation)?|it)s?["']?\]?\s?[=:]?\s?\[?(\d{1,9})\b`)
+	bar  = later(`(\d+)(?:/(?:\d+|\?) ?|it )\[\d+:\d\d`)
+	rate = later(`\d(?:it/s|s/it|batch/s|step/s)\b`)
+	// not with a point in the number, as Slurm numbers the steps of a job
+	stepWords = later(`(?i)\b(?:global_)?(?:step|iter(?:ation)?|it)s?["']?\]?\s?[=:]?\s?\[?(\d{1,9})(?:[^.\w]|\.(?:\D|$)|$)`)
 	batchWord = later(`(?i)\bepoch:?\s?\[?\d+(?:/\d+)?[\],:]*\s?(?:batch|iter|step)e?s?[:#]?\s?\[?(\d{1,9})\b`)
 	epochPair = later(`(?i)\bepoch:?\s?\[\d+\]\s?\[(\d{1,7})/\d+\]`)
 	stepSaid  = later(`(?i)\b(?:at|after|around|about|until|reach\w*|for) (?:about |around |the )?(\d{1,7})(k)?(?:th)? (?:iter(?:ation)?s?|steps?)\b`)
