@@ -143,7 +143,7 @@ func howShm(job Job, _ Setup) How {
 	bare := "mount -o remount,size=16G /dev/shm   # outside of containers; `tmpfs /dev/shm tmpfs " +
 		"size=16G 0 0` in /etc/fstab keeps it"
 	var how How
-	if job.Facts == nil || job.Facts[TorchSeen] {
+	if job.ofTorch() {
 		how.Code = "torch.multiprocessing.set_sharing_strategy('file_system')   # when it is file " +
 			"descriptors that run out"
 	}
@@ -179,6 +179,15 @@ func howWorkers(job Job, after Setup) How {
 	return how
 }
 
+// ofTorch reports whether PyTorch's own code has a place: it is shown, or a job was watched of
+// which nothing shows another framework.
+func (job Job) ofTorch() bool {
+	if job.Facts != nil {
+		return job.Facts[TorchSeen]
+	}
+	return job.Framework == PyTorch || job.Framework == ""
+}
+
 // readsFiles reports whether the data may come from a file, as far as that is known.
 func (job Job) readsFiles() bool { return job.Facts == nil || job.Facts[Reads] }
 
@@ -204,7 +213,11 @@ func howStream(job Job, _ Setup) How {
 				"batches go to the card",
 				"    dataset = tf.data.Dataset.from_generator(batches, output_signature=spec).prefetch(2)")}
 		}
-		if !job.batched() || !job.written("torch.cuda") {
+		if job.Framework == JAX && job.Where == event.WhereGPU && job.batched() {
+			return How{Code: "x = jax.device_put(x)   # per batch, inside the loop, not the whole data " +
+				"set before it"}
+		}
+		if !job.batched() || !job.ofTorch() {
 			return How{Args: "put a part on the device, work on it, let go of it; or a smaller array: fewer rows " +
 				"or points, a smaller type"}
 		}

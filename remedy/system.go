@@ -18,7 +18,7 @@ func systems() []*Remedy {
 		how: func(job Job, _ Setup) How {
 			how := How{Args: "System > Advanced system settings > Performance > Advanced > Virtual memory: " +
 				"page file of 1.5 times the RAM or more, then restart"}
-			if job.Facts == nil || job.Facts[Loader] {
+			if job.Facts == nil && job.ofTorch() || job.Facts[Loader] {
 				how.Code = "DataLoader(dataset, num_workers=0)   # every worker loads the CUDA libraries and " +
 					"counts against the limit"
 			}
