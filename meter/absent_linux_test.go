@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,6 +107,81 @@ func TestReadingBetweenDetails(t *testing.T) {
 	}
 }
 
+// TestWhatWasNotReadIsNew: a number that another process has by now is read again at once.
+func TestWhatWasNotReadIsNew(t *testing.T) {
+	root := tree(t, process(11, 9, 3, ""))
+	follow := &Tree{Proc: NewProc(root)}
+	var s event.Sample
+	for _, pids := range [][]int{{11}, nil} {
+		follow.pids, s = pids, event.Sample{}
+		follow.Read(&s, true)
+	}
+	status := filepath.Join(root, "11", "status")
+	if err := os.WriteFile(status, []byte("\nName:\tnew\nVmSwap:\t 100 kB\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	follow.pids = []int{11}
+	if follow.Read(&s, false); s.Swapped != 100*event.KiB {
+		t.Errorf("%s swapped", s.Swapped)
+	}
+}
+
+// TestParentsInACircle: numbers of processes are used again between two looks, so a list may name
+// one that was seen above.
+func TestParentsInACircle(t *testing.T) {
+	root := tree(t, join(process(10, 1, 0, "11"), process(11, 1, 0, "12 11"),
+		process(12, 1, 0, "10 11")))
+	follow := &Tree{Proc: NewProc(root), Keeper: 10}
+	follow.Refresh(time.Unix(1000, 0))
+	if got := follow.Processes(); !slices.Equal(got, []int{11, 12}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestErrorsOfSingleFigures: what is not there is told as that, with no figure beside it.
+func TestErrorsOfSingleFigures(t *testing.T) {
+	p := NewProc(t.TempDir())
+	statm, err := p.Statm(5)
+	status, err1 := p.Status(5)
+	shares, err2 := p.Proportional(5)
+	kills, err3 := p.OOMKills()
+	machine, err4 := p.Machine()
+	some, full, err5 := p.Pressure()
+	_, err6 := p.Environ(5)
+	words, err7 := p.CommandLine(5)
+	for i, err := range []error{err, err1, err2, err3, err4, err5, err6, err7} {
+		if !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("reading %d: %v", i, err)
+		}
+	}
+	if statm != (Statm{}) || status != (Status{}) || shares != (Shares{}) || kills != 0 ||
+		machine != (event.MachineSample{}) || some != 0 || full != 0 || words != nil {
+		t.Error("figures of nothing")
+	}
+	c := &Cgroup{Dir: tree(t, map[string]string{"words": "some words"}), Version: 2}
+	for _, name := range []string{"words", "none"} {
+		if n, err := c.number(name, ""); n != 0 || err == nil {
+			t.Errorf("%s: %d %v", name, n, err)
+		}
+	}
+	p = NewProc(tree(t, map[string]string{"vmstat": "nr_free_pages 1\n"}))
+	if kills, err := p.OOMKills(); kills != 0 || err == nil {
+		t.Errorf("%d kills, %v", kills, err)
+	}
+	p = NewProc(tree(t, map[string]string{"vmstat": "\noom_kill 12\n"}))
+	if kills, err := p.OOMKills(); kills != 12 || err != nil {
+		t.Errorf("%d kills, %v", kills, err)
+	}
+}
+
+// TestLongFilesKeepTheirBuffer: the next long one needs no new memory.
+func TestLongFilesKeepTheirBuffer(t *testing.T) {
+	p := NewProc(tree(t, map[string]string{"vmstat": strings.Repeat("nr_x 1\n", 9000)}))
+	if _, _ = p.OOMKills(); len(p.buf) < 63_000 {
+		t.Errorf("a buffer of %d", len(p.buf))
+	}
+}
+
 // TestRefreshFindsWhoBelongs: by descent, by cgroup or by both; our own processes never do.
 func TestRefreshFindsWhoBelongs(t *testing.T) {
 	root := tree(t, join(process(10, 1, 0, "11 12 "), process(11, 1, 0, ""),
@@ -162,6 +238,7 @@ func TestFiguresOfProcesses(t *testing.T) {
 	page := pageSize
 	for text, want := range map[string]Statm{
 		"9 5 2":   {Resident: 5 * page, Anonymous: 3 * page},
+		"9 30 12": {Resident: 30 * page, Anonymous: 18 * page},
 		"9 5 5 1": {Resident: 5 * page},
 		"9 5 8 1": {Resident: 5 * page}, // read while pages were mapped
 		"9 0 0":   {},
@@ -260,8 +337,8 @@ func TestLimitsAround(t *testing.T) {
 		"above the top of the tree": {map[string]string{"x/memory.max": "70",
 			"x/memory.current": "60", "memory.max": "5", "memory.current": "4"}, 70, 60},
 		"the largest number that is one": {map[string]string{
-			"x/a/memory.max": fmt.Sprint(int64(noLimit) - 1)}, noLimit - 1, 0},
-		"one more":      {map[string]string{"x/a/memory.max": fmt.Sprint(int64(noLimit))}, 0, 0},
+			"x/a/memory.max": fmt.Sprint(1<<60 - 1)}, 1<<60 - 1, 0},
+		"one more":      {map[string]string{"x/a/memory.max": fmt.Sprint(1 << 60)}, 0, 0},
 		"no number":     {map[string]string{"x/a/memory.max": "many"}, 0, 0},
 		"high above it": {map[string]string{"x/memory.high": "30", "x/memory.current": "20"}, 30, 20},
 	} {
@@ -271,6 +348,15 @@ func TestLimitsAround(t *testing.T) {
 		if err != nil || got.Limit != c.limit || got.AtLimit != c.atLimit || got.Current != 10 {
 			t.Errorf("%s: %+v %v, want %d at %d", name, got, err, c.limit, c.atLimit)
 		}
+	}
+}
+
+// TestLimitsOfARelativeFolder: the search ends at the top of what the path names.
+func TestLimitsOfARelativeFolder(t *testing.T) {
+	t.Chdir(tree(t, map[string]string{"cgroup.procs": "", "memory.max": "5", "job/cgroup.procs": "",
+		"job/memory.max": "50"}))
+	if got := (&Cgroup{Dir: "job", Version: 2}).Limit(); got != 50 {
+		t.Errorf("a limit of %d", got)
 	}
 }
 

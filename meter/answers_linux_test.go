@@ -78,12 +78,17 @@ func TestReadingLongFiles(t *testing.T) {
 			t.Errorf("%d bytes: %d, %v", size, len(got), err)
 		}
 	}
-	if err := os.WriteFile(path, make([]byte, 5<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readInto(make([]byte, 8), path); err == nil ||
-		!strings.Contains(err.Error(), "4 MiB") {
-		t.Errorf("5 MiB: %v", err)
+	for size, fits := range map[int]bool{4 << 20: true, 4<<20 + 1: false} {
+		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, begin := range []int{0, 8, 16 << 10} {
+			data, err := readInto(make([]byte, begin), path)
+			if fits && (err != nil || len(data) != size) ||
+				!fits && (err == nil || data != nil || !strings.Contains(err.Error(), "4 MiB")) {
+				t.Errorf("%d bytes into %d: %d, %v", size, begin, len(data), err)
+			}
+		}
 	}
 	if _, err := readInto(nil, filepath.Join(path, "none")); err == nil {
 		t.Error("a file that is not there was read")

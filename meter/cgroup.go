@@ -125,10 +125,7 @@ func (c *Cgroup) groupsBelow() []*Cgroup {
 	if err := syscall.Stat(c.Dir, &st); err != nil || st.Nlink == 2 {
 		return nil
 	}
-	entries, err := os.ReadDir(c.Dir)
-	if err != nil {
-		return nil
-	}
+	entries, _ := os.ReadDir(c.Dir)
 	var groups []*Cgroup
 	for _, e := range entries {
 		if e.IsDir() {

@@ -43,9 +43,6 @@ func readInto(buf []byte, path string) ([]byte, error) {
 	n := 0
 	for {
 		if n == len(buf) {
-			if n >= 4<<20 {
-				return nil, fmt.Errorf("%s is larger than 4 MiB", path)
-			}
 			buf = append(buf, make([]byte, max(n, 4096))...)
 		}
 		m, err := syscall.Read(fd, buf[n:])
@@ -56,9 +53,14 @@ func readInto(buf []byte, path string) ([]byte, error) {
 		case m == 0:
 			return buf[:n], nil
 		}
-		n += max(0, m)
+		if n += max(0, m); n > mostRead {
+			return nil, fmt.Errorf("%s is larger than 4 MiB", path)
+		}
 	}
 }
+
+// mostRead bounds a file of a kernel's file system.
+const mostRead = 4 << 20
 
 // pageSize is the unit of statm.
 var pageSize = event.Bytes(os.Getpagesize())
@@ -106,13 +108,7 @@ func (p *Proc) Status(pid int) (Status, error) {
 		return Status{}, err
 	}
 	var s Status
-	for len(data) > 0 {
-		line := data
-		if i := bytes.IndexByte(data, '\n'); i >= 0 {
-			line, data = data[:i], data[i+1:]
-		} else {
-			data = nil
-		}
+	for line := range bytes.Lines(data) {
 		key, value, _ := strings.Cut(string(line), ":")
 		value = strings.TrimSpace(value)
 		switch key {

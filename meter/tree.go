@@ -2,6 +2,7 @@ package meter
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,14 +42,12 @@ func (t *Tree) Resident(pid int) event.Bytes { return t.resident[pid] }
 // is made: it never takes more than a four-hundredth of the time, and where the cgroup tells nearly
 // everything it is made every five seconds.
 func (t *Tree) Refresh(now time.Time) {
-	found := map[int]bool{}
+	t.pids = t.pids[:0]
 	pause := 400 * t.walkCost
 	if t.Cgroup != nil {
 		pause = max(pause, 5*time.Second)
-		pids, _ := t.Cgroup.Processes()
-		for _, pid := range pids {
-			found[pid] = true
-		}
+		members, _ := t.Cgroup.Processes()
+		t.pids = append(t.pids, members...)
 	}
 	if t.Keeper > 0 && (t.walked == nil || now.Sub(t.walkedAt) >= pause) {
 		begin := time.Now()
@@ -56,20 +55,11 @@ func (t *Tree) Refresh(now time.Time) {
 		t.walk(t.Keeper, t.walked)
 		t.walkedAt, t.walkCost = now, time.Since(begin)
 	}
-	for pid := range t.walked {
-		found[pid] = true
-	}
-	for _, pid := range t.Except {
-		delete(found, pid)
-	}
-	if !t.Whole {
-		delete(found, t.Keeper)
-	}
-	t.pids = t.pids[:0]
-	for pid := range found {
-		t.pids = append(t.pids, pid)
-	}
+	t.pids = slices.AppendSeq(t.pids, maps.Keys(t.walked))
 	slices.Sort(t.pids)
+	t.pids = slices.DeleteFunc(slices.Compact(t.pids), func(pid int) bool {
+		return slices.Contains(t.Except, pid) || !t.Whole && pid == t.Keeper
+	})
 }
 
 // walk adds pid and its descendants to found.
@@ -86,14 +76,8 @@ func (t *Tree) walk(pid int, found map[int]bool) {
 // built without them by looking at every process.
 func (p *Proc) Children(pid int) []int {
 	tasks := filepath.Join(p.Root, strconv.Itoa(pid), "task")
-	dir, err := os.Open(tasks)
-	if err != nil {
-		return nil
-	}
-	names, _ := dir.Readdirnames(-1)
-	dir.Close()
 	var children []int
-	for _, tid := range names {
+	for _, tid := range namesIn(tasks) {
 		data, err := p.read(strconv.Itoa(pid), "task", tid, "children")
 		if err != nil {
 			if _, gone := os.Stat(filepath.Join(tasks, tid)); gone == nil {
@@ -111,23 +95,25 @@ func (p *Proc) Children(pid int) []int {
 }
 
 func (p *Proc) childrenByScan(parent int) []int {
-	dir, err := os.Open(p.Root)
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
 	var children []int
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
+	for _, name := range namesIn(p.Root) {
+		pid, _ := strconv.Atoi(name) // 0 for other files: no process has that number
 		if s, err := p.Status(pid); err == nil && s.Parent == parent {
 			children = append(children, pid)
 		}
 	}
 	return children
+}
+
+// namesIn lists a folder; one that is not there has nothing in it.
+func namesIn(path string) []string {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	return names
 }
 
 // Read sums the tree into s. The cheap reading (statm) is taken of every process each time; with
@@ -141,12 +127,9 @@ func (t *Tree) Read(s *event.Sample, detail bool) {
 		clear(t.split)
 	}
 	for _, pid := range t.pids {
-		m, err := t.Proc.Statm(pid)
-		if err != nil {
-			continue // it ended since the walk
-		}
+		m, _ := t.Proc.Statm(pid)
 		if m.Resident == 0 {
-			continue // ended, and not reaped yet
+			continue // ended since the walk; it may not be reaped yet
 		}
 		t.resident[pid] = m.Resident
 		status, known := t.split[pid]
@@ -179,7 +162,7 @@ func (t *Tree) Proportional(each, all time.Duration) (total Shares, ok bool) {
 			return Shares{}, false
 		}
 	}
-	return total, len(t.pids) > 0 && total.All > 0
+	return total, total.All > 0
 }
 
 // Workers reads one of the processes that others of the tree started and that started none
