@@ -58,9 +58,11 @@ func TestFractionsOfACard(t *testing.T) {
 			3*event.GiB + 2*event.MiB},
 		"a higher limit": {0.5, 5 * event.GiB, 8 * event.GiB, 4 * event.GiB,
 			4*event.GiB + 2*event.MiB},
-		"all of it":           {1, 0, 8 * event.GiB, 8 * event.GiB, 8*event.GiB + 2*event.MiB},
-		"of an unknown card":  {0.5, 0, 0, 9 * event.GiB, 0},
-		"nothing is said":     {0, 0, 8 * event.GiB, 8 * event.GiB, 8*event.GiB + 2*event.MiB},
+		"all of it":          {1, 0, 8 * event.GiB, 8 * event.GiB, 8*event.GiB + 2*event.MiB},
+		"of an unknown card": {0.5, 0, 0, 9 * event.GiB, 0},
+		"nothing is said":    {0, 0, 8 * event.GiB, 8 * event.GiB, 8*event.GiB + 2*event.MiB},
+		"a limit, no fraction": {0, 3 * event.GiB, 8 * event.GiB, 3 * event.GiB,
+			3*event.GiB + 2*event.MiB},
 		"a limit and no card": {0, event.GiB, 0, event.GiB, event.GiB + 2*event.MiB},
 	} {
 		config := allocsim.DefaultConfig()

@@ -27,9 +27,6 @@ func (a *Allocator) bestExpandable(g *group, c cursor, k *freeKey) (cursor, *fre
 			return c, k
 		}
 		c, k = next, n
-		if !a.segs[a.blocks[k.block].seg].expandable {
-			return c, k
-		}
 	}
 }
 
@@ -211,13 +208,9 @@ func (a *Allocator) rememberUnmapped(ref blockRef) {
 
 func (a *Allocator) forgetUnmapped(ref blockRef) {
 	g := a.groupOf(&a.blocks[ref])
-	i := a.unmappedIndex(g, a.blocks[ref].addr)
 	a.effort += int64(len(g.unmapped)) / 16
-	if i == len(g.unmapped) || g.unmapped[i] != ref {
-		// a recording that makes no sense can have ranges on top of each other
-		i = slices.Index(g.unmapped, ref)
-	}
-	if i >= 0 {
+	// Not by address: a recording that makes no sense can have ranges on top of each other.
+	if i := slices.Index(g.unmapped, ref); i >= 0 {
 		g.unmapped = slices.Delete(g.unmapped, i, i+1)
 	}
 }

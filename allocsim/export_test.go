@@ -25,7 +25,7 @@ func (a *Allocator) Check() error {
 	for i := range a.pools {
 		for j := range a.pools[i] {
 			for _, g := range a.pools[i][j].groups {
-				g.free.each(func(k *freeKey) bool { free[k.block]++; return true })
+				g.free.each(func(k *freeKey) { free[k.block]++ })
 				for _, ref := range g.unmapped {
 					unmapped[ref]++
 				}
@@ -34,11 +34,10 @@ func (a *Allocator) Check() error {
 	}
 	if a.byAddr != nil {
 		indexed := map[blockRef]int{}
-		a.byAddr.each(func(k *freeKey) bool {
+		a.byAddr.each(func(k *freeKey) {
 			if a.blocks[k.block].addr == k.addr {
 				indexed[k.block]++
 			}
-			return true
 		})
 		if !maps.Equal(indexed, free) {
 			return fmt.Errorf("the index by address has %v, free are %v", indexed, free)

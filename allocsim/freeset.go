@@ -153,13 +153,11 @@ func (s *freeSet) remove(k *freeKey) (passed int) {
 	}
 }
 
-// each calls f on every block in order until it says stop. The set must not change meanwhile.
-func (s *freeSet) each(f func(*freeKey) bool) {
+// each calls f on every block in order. The set must not change meanwhile.
+func (s *freeSet) each(f func(*freeKey)) {
 	for _, l := range s.leaves {
 		for i := range l.n {
-			if !f(&l.keys[i]) {
-				return
-			}
+			f(&l.keys[i])
 		}
 	}
 }
@@ -195,8 +193,5 @@ func (s *freeSet) below(addr uint64) (*freeKey, cursor) {
 
 // floor gives the last key at or before an address, in a set that is ordered by address alone.
 func (s *freeSet) floor(addr uint64) (*freeKey, cursor) {
-	if addr == ^uint64(0) {
-		return s.below(addr)
-	}
 	return s.below(addr + 1)
 }

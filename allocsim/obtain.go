@@ -176,14 +176,13 @@ func (a *Allocator) releaseCached() {
 func (a *Allocator) releasePool(p *pool) {
 	var segments, pages []blockRef
 	for _, g := range p.groups {
-		g.free.each(func(k *freeKey) bool {
+		g.free.each(func(k *freeKey) {
 			a.effort++
 			if a.segs[a.blocks[k.block].seg].expandable {
 				pages = append(pages, k.block)
 			} else if a.blocks[k.block].whole() {
 				segments = append(segments, k.block)
 			}
-			return true
 		})
 	}
 	for _, ref := range segments {
@@ -231,13 +230,12 @@ func (a *Allocator) collectGarbage() {
 // wholeBlocks lists the unsplit free blocks of a pool in order, with the sum of their ages.
 func (a *Allocator) wholeBlocks(p *pool) (blocks []blockRef, ages int64) {
 	for _, g := range p.groups {
-		g.free.each(func(k *freeKey) bool {
+		g.free.each(func(k *freeKey) {
 			a.effort++
 			if b := &a.blocks[k.block]; b.whole() {
 				blocks = append(blocks, k.block)
 				ages += p.searches - b.age
 			}
-			return true
 		})
 	}
 	return blocks, ages

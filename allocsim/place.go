@@ -415,9 +415,8 @@ func (a *Allocator) freeAround(addr uint64, size int64) blockRef {
 		for i := range a.pools {
 			for j := range a.pools[i] {
 				for _, g := range a.pools[i][j].groups {
-					g.free.each(func(k *freeKey) bool {
+					g.free.each(func(k *freeKey) {
 						a.byAddr.insert(freeKey{addr: k.addr, block: k.block})
-						return true
 					})
 				}
 			}
@@ -484,9 +483,7 @@ func (v *verifier) freeCompleted(e *event.Entry) {
 	}
 	v.a.FreeDone(slot.block)
 	v.blocks.remove(e.Addr)
-	if len(v.uncertain) > 0 {
-		delete(v.uncertain, e.Addr)
-	}
+	delete(v.uncertain, e.Addr)
 }
 
 // flushFree writes down a free whose completion did not follow at once.

@@ -39,7 +39,7 @@ func (a *Allocator) emptyable() (all []SegmentAt) {
 	for _, p := range []*pool{&a.pools[0][large], &a.pools[0][small]} {
 		var pages []SegmentAt
 		for _, g := range p.groups {
-			g.free.each(func(k *freeKey) bool {
+			g.free.each(func(k *freeKey) {
 				a.effort++
 				b := &a.blocks[k.block]
 				if seg := &a.segs[b.seg]; seg.expandable {
@@ -50,7 +50,6 @@ func (a *Allocator) emptyable() (all []SegmentAt) {
 				} else if b.whole() {
 					all = append(all, SegmentAt{b.addr, b.size, g.stream, p.small})
 				}
-				return true
 			})
 		}
 		all = append(all, pages...)

@@ -261,19 +261,18 @@ func (p *pastState) addRange(e *event.Entry) {
 // result lists the segments with their blocks, free space included.
 func (p *pastState) result() (start []event.Segment, uncertain map[uint64]int64) {
 	uncertain = map[uint64]int64{}
-	p.segments.each(func(k *freeKey) bool {
+	p.segments.each(func(k *freeKey) {
 		start = append(start, p.segInfo[k.block])
-		return true
 	})
 	at := 0
-	p.active.each(func(k *freeKey) bool {
+	p.active.each(func(k *freeKey) {
 		b := &p.blocks[k.block]
 		for at < len(start) && start[at].Addr+uint64(start[at].Size) <= b.addr {
 			at++
 		}
 		if at == len(start) || b.addr < start[at].Addr {
 			p.odd++
-			return true
+			return
 		}
 		if !b.known {
 			uncertain[b.addr] = smallLimit
@@ -284,7 +283,6 @@ func (p *pastState) result() (start []event.Segment, uncertain map[uint64]int64)
 		}
 		start[at].Blocks = append(start[at].Blocks, event.Block{Addr: b.addr, Size: b.size,
 			Requested: b.requested, Stack: b.stack, State: state})
-		return true
 	})
 	for i := range start {
 		start[i].Blocks = withGaps(&start[i], &p.odd)

@@ -24,13 +24,7 @@ func (c *Config) Round(n int64) int64 {
 // roundPower2 rounds n up to the next of d equal steps between two powers of two.
 func roundPower2(n, d int64) int64 {
 	floor := int64(1) << (bits.Len64(uint64(n)) - 1)
-	if n == floor {
-		return n
-	}
-	step := floor >> (bits.Len64(uint64(d)) - 1)
-	if step == 0 {
-		return 2 * floor
-	}
+	step := floor >> (bits.Len64(uint64(d)) - 1) // not 0: n is above 512*d
 	return (n + step - 1) &^ (step - 1)
 }
 

@@ -31,6 +31,7 @@ func TestExpandableSegmentsReserveAnEighthMoreThanTheCard(t *testing.T) {
 	}{
 		{8 * event.GiB, 512, 9 << 30},
 		{16 * event.GiB, 512, 18 << 30},
+		{0, 512, 1<<40 + 1<<37},                   // an unknown card is taken as larger than any
 		{8 * event.GiB, 30 << 20, 461 * 20 << 20}, // 9 GiB are 460.8 pages
 	} {
 		d := &reserving{AscendingDriver: allocsim.NewAscendingDriver()}

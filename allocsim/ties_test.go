@@ -68,6 +68,17 @@ func TestTheOrderOfTiesIsFound(t *testing.T) {
 	}
 }
 
+// TestAReleaseThatIsGivenCounts: no other is tried, even if it would explain more.
+func TestAReleaseThatIsGivenCounts(t *testing.T) {
+	rec := churn(t, "2.13", 3000)
+	for version, exact := range map[string]bool{"2.13": true, "2.4": false} {
+		r, err := allocsim.Replay(rec, allocsim.ReplayOptions{Version: version})
+		if err != nil || r.Exact() != exact || r.Version.String() != version {
+			t.Errorf("%s: %d entries differ as %s, %v", version, r.Mismatches, r.Version, err)
+		}
+	}
+}
+
 // TestAForeignRecordingIsReplayedOnce: placements that no release makes are followed without
 // walking over all of them for each order of ties.
 func TestAForeignRecordingIsReplayedOnce(t *testing.T) {
