@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"math"
 	"path"
-	"regexp"
 	"strings"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 )
 
 // Evaluated is what a probe saw of the first batches of an evaluation.
@@ -316,7 +316,7 @@ func (s Evaluated) evidence() []string {
 	return nil
 }
 
-var holderPlace = regexp.MustCompile(`^(.+) in (.+):(\d+)$`)
+var holderPlace = lazyregexp.New(`^(.+) in (.+):(\d+)$`)
 
 // shortHolder says "logits in /home/me/eval.py:12" as `logits` (eval.py:12).
 func shortHolder(holder string) string {

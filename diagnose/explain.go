@@ -2,11 +2,11 @@ package diagnose
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/remedy"
 	"memroom/trace"
 )
@@ -316,7 +316,7 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 }
 
 // lengthSaid are words about a context that is too long for an engine's cache.
-var lengthSaid = regexp.MustCompile(`(?i)max(?:imum)?[ _-]?(?:seq|model)\w*[ _-]?len|context length|model length`)
+var lengthSaid = lazyregexp.New(`(?i)max(?:imum)?[ _-]?(?:seq|model)\w*[ _-]?len|context length|model length`)
 
 // nobodysArray is an array that no machine holds.
 const nobodysArray = 1024 * event.GiB
@@ -325,7 +325,7 @@ const nobodysArray = 1024 * event.GiB
 const nobodysBuffer = 256 * event.GiB
 
 // plainTable are lines that make a tensor of a shape that they name.
-var plainTable = regexp.MustCompile(`\b(?:torch|np|numpy|jnp|tf)\.(?:ones|zeros|empty|full|rand|randn|eye|arange)\(`)
+var plainTable = lazyregexp.New(`\b(?:torch|np|numpy|jnp|tf)\.(?:ones|zeros|empty|full|rand|randn|eye|arange)\(`)
 
 // sureAlone is how sure a passage must be that memory ran out before a list says so.
 const sureAlone = 0.8

@@ -3,12 +3,12 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/trace"
 )
 
@@ -76,10 +76,10 @@ func withDoubts(j judged, doubts []string) judged {
 }
 
 // notMapped is the refusal of a mapping, which a full /dev/shm does not give.
-var notMapped = regexp.MustCompile(`unable to mmap[^\n]*Cannot allocate memory`)
+var notMapped = lazyregexp.New(`unable to mmap[^\n]*Cannot allocate memory`)
 
 // sharedPiece is the name of a piece of shared memory: PyTorch counts those of a process in it.
-var sharedPiece = regexp.MustCompile(`unable to mmap \d+ bytes from file </torch_\d+_\d+_(\d+)>: Cannot allocate`)
+var sharedPiece = lazyregexp.New(`unable to mmap \d+ bytes from file </torch_\d+_\d+_(\d+)>: Cannot allocate`)
 
 // manyPieces is a number of mappings from which the kernel's usual limit is near.
 const manyPieces = 50_000
@@ -96,7 +96,7 @@ func piecesMade(text string) int {
 }
 
 // engineWarmup is what inference engines say when their start takes more than they reckoned.
-var engineWarmup = regexp.MustCompile(`(?i)memory occurred (?:when|during|while) (?:warming up|capturing|` +
+var engineWarmup = lazyregexp.New(`(?i)memory occurred (?:when|during|while) (?:warming up|capturing|` +
 	`cuda graph)|lowering .max_num_seqs.|unable to warm ?up|not enough memory to handle \d+ prefill|` +
 	`method warmup encountered`)
 
@@ -464,10 +464,10 @@ func byData(c *trace.Crash, h *trace.Hints) (judged, bool) {
 }
 
 // arrayShape is the shape that NumPy names, from its first dimension on.
-var arrayShape = regexp.MustCompile(`with shape \((\d+),`)
+var arrayShape = lazyregexp.New(`with shape \((\d+),`)
 
 // mapsFile are refusals of a mapping of a file, which takes no memory before it is read.
-var mapsFile = regexp.MustCompile(`(?i)memory[- ]mapp?(?:ing|ed)?\b[^\n]{0,60}(?:cannot allocate|failed)|mmap\b[^\n]{0,60}` +
+var mapsFile = lazyregexp.New(`(?i)memory[- ]mapp?(?:ing|ed)?\b[^\n]{0,60}(?:cannot allocate|failed)|mmap\b[^\n]{0,60}` +
 	`cannot allocate`)
 
 // roomLeft is the part of a machine that was to be had, by its own table, from which a refusal was

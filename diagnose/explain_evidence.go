@@ -2,11 +2,11 @@ package diagnose
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/trace"
 )
 
@@ -362,10 +362,10 @@ var (
 )
 
 // makesStates are functions in which an optimizer makes its states.
-var makesStates = regexp.MustCompile(`^(?:_init_group|init_state|_?initialize_optimizer_states)$`)
+var makesStates = lazyregexp.New(`^(?:_init_group|init_state|_?initialize_optimizer_states)$`)
 
 // settingName are functions that put a program together.
-var settingName = regexp.MustCompile(`(?i)^(?:__init__|_{0,2}(?:setup|init|initialize|prepare|build|create|configure|` +
+var settingName = lazyregexp.New(`(?i)^(?:__init__|_{0,2}(?:setup|init|initialize|prepare|build|create|configure|` +
 	`wrap|register)(?:_\w+)?|\w+_wrapper)$`)
 
 // pipelines are frames of Python functions that an input pipeline calls.
@@ -376,11 +376,11 @@ var pipelines = stage{names: []string{"generator_py_func", "py_function", "_py_f
 
 // Words that are evidence by themselves.
 var (
-	contextKept = regexp.MustCompile(`cuDevicePrimaryCtxRetain`)
-	lockedHost  = regexp.MustCompile(`cudaHostAlloc|cudaHostRegister|bytes on host: CUDA_ERROR_OUT_OF_MEMORY|` +
+	contextKept = lazyregexp.New(`cuDevicePrimaryCtxRetain`)
+	lockedHost  = lazyregexp.New(`cudaHostAlloc|cudaHostRegister|bytes on host: CUDA_ERROR_OUT_OF_MEMORY|` +
 		`pinned host memory`)
-	ncclWord   = regexp.MustCompile(`(?i)nccl`)
-	saysPieces = regexp.MustCompile(`Due to fragmentation, the largest`)
+	ncclWord   = lazyregexp.New(`(?i)nccl`)
+	saysPieces = lazyregexp.New(`Due to fragmentation, the largest`)
 )
 
 func sharedFull(c *trace.Crash, _ *trace.Hints) bool { return c.Where == event.WhereShm }

@@ -1,12 +1,12 @@
 package diagnose
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/remedy"
 	"memroom/trace"
 )
@@ -72,11 +72,11 @@ func workOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) remedy.Wo
 }
 
 // learning are names of functions and files that only training has.
-var learning = regexp.MustCompile(`(?i)^(?:_?backward|_engine_run_backward|training_step|fit|` +
+var learning = lazyregexp.New(`(?i)^(?:_?backward|_engine_run_backward|training_step|fit|` +
 	`_?(?:inner_)?train(?:ing)?(?:_\w+)?|\w+_train|train\w*(?:loop|step|epoch|batch))$`)
 
 // gradientNode are operations of TensorFlow that only training has.
-var gradientNode = regexp.MustCompile(`(?:^|/)gradients(?:_\d+)?/|_grad/`)
+var gradientNode = lazyregexp.New(`(?:^|/)gradients(?:_\d+)?/|_grad/`)
 
 // onlyTrains are programs that do nothing but train.
 var onlyTrains = []string{"kohya", "axolotl", "torchtune"}
@@ -277,7 +277,7 @@ func drawsByScript(c *trace.Crash) bool {
 }
 
 // boosted are words of boosted trees, among those of libraries that keep tables on a card.
-var boosted = regexp.MustCompile(`(?i)xgboost|lightgbm|catboost|gpu_hist|device_helpers`)
+var boosted = lazyregexp.New(`(?i)xgboost|lightgbm|catboost|gpu_hist|device_helpers`)
 
 // treesOf names the library of boosted trees that the message or what stands around it names.
 func treesOf(c *trace.Crash) string {
@@ -338,14 +338,14 @@ func readsData(c *trace.Crash, j judged) bool {
 
 // makers are the words of cards that NVIDIA did not make.
 var makers = []struct {
-	is    *regexp.Regexp
+	is    *lazyregexp.Regexp
 	maker remedy.Maker
 }{
-	{regexp.MustCompile(`(?i)^hip|rocm|amdgpu|gfx`), remedy.AMD},
-	{regexp.MustCompile(`(?i)xpu|level|^ur|ipex`), remedy.Intel},
-	{regexp.MustCompile(`(?i)tpu|hbm|xla`), remedy.Google},
-	{regexp.MustCompile(`(?i)npu|ascend`), remedy.Ascend},
-	{regexp.MustCompile(`(?i)habana|hpu`), remedy.Others},
+	{lazyregexp.New(`(?i)^hip|rocm|amdgpu|gfx`), remedy.AMD},
+	{lazyregexp.New(`(?i)xpu|level|^ur|ipex`), remedy.Intel},
+	{lazyregexp.New(`(?i)tpu|hbm|xla`), remedy.Google},
+	{lazyregexp.New(`(?i)npu|ascend`), remedy.Ascend},
+	{lazyregexp.New(`(?i)habana|hpu`), remedy.Others},
 }
 
 // makerOf says who made the card. Words of CUDA in the message itself count for more than words of
@@ -373,12 +373,12 @@ func allAtOnce(c *trace.Crash) bool {
 }
 
 // flatLayer are layers whose weights grow with the whole input.
-var flatLayer = regexp.MustCompile(`(?i)dense|flatten|/fc\d?/|fully_connected`)
+var flatLayer = lazyregexp.New(`(?i)dense|flatten|/fc\d?/|fully_connected`)
 
 // wideRows is a dimension of a weight that only a table of words or classes has.
 const wideRows = 100_000
 
-var digitsOf = regexp.MustCompile(`\d+`)
+var digitsOf = lazyregexp.New(`\d+`)
 
 // wideWeight reports whether a weight, or the state of one, has such a dimension.
 func wideWeight(c *trace.Crash) bool {
@@ -407,7 +407,7 @@ func joinsRanks(c *trace.Crash) bool {
 }
 
 // plane is a tensor of four dimensions, two of which are as large as the sides of a picture.
-var plane = regexp.MustCompile(`(?i)shape ?\[\d+, ?\d+, ?(\d{3,}), ?(\d{3,})\]|` +
+var plane = lazyregexp.New(`(?i)shape ?\[\d+, ?\d+, ?(\d{3,}), ?(\d{3,})\]|` +
 	`shape ?\[\d+, ?(\d{3,}), ?(\d{3,}), ?\d+\]`)
 
 // ofPictures reports whether the tensor that found no room, or the operation, is one of images. Two
@@ -421,7 +421,7 @@ func ofPictures(c *trace.Crash) bool {
 }
 
 // imageShape is a tensor of four dimensions or more whose channels come last or first.
-var imageShape = regexp.MustCompile(`(?i)shape ?\[\d+,(?: ?\d+,){1,2} ?\d+, ?[134]\]|` +
+var imageShape = lazyregexp.New(`(?i)shape ?\[\d+,(?: ?\d+,){1,2} ?\d+, ?[134]\]|` +
 	`shape ?\[\d+, ?[134], ?\d+, ?\d+\]|(?i:conv2d|conv3d)`)
 
 // programs are the names of servers and generators as logs write them.

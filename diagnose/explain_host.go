@@ -1,12 +1,12 @@
 package diagnose
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/trace"
 )
 
@@ -25,7 +25,7 @@ var hostStages = []stage{
 		cause: CauseHostData, detail: "map_writer", sure: 0.7,
 		says: "in map of datasets: each process holds writer_batch_size results, and what the function " +
 			"captures"},
-	{like: regexp.MustCompile(`(?i)^_?(?:load|fill|build|make)_(?:\w+_)?cache|^_?cache_(?:images|data|dataset|all|` +
+	{like: lazyregexp.New(`(?i)^_?(?:load|fill|build|make)_(?:\w+_)?cache|^_?cache_(?:images|data|dataset|all|` +
 		`items?|samples)$`), cause: CauseHostData, detail: "", sure: 0.65,
 		says: "while a data set was read into a cache in host memory, which holds all of it"},
 	{names: []string{"default_collate", "collate", "collate_fn", "fetch", "_next_data",
@@ -249,7 +249,7 @@ func fittingOn(c *trace.Crash) int {
 	return max(1, min(fits, count-1))
 }
 
-var storeUse = regexp.MustCompile(`([\d.]+) ?([GM])iB/([\d.]+) ?([GM])iB object_store_memory`)
+var storeUse = lazyregexp.New(`([\d.]+) ?([GM])iB/([\d.]+) ?([GM])iB object_store_memory`)
 
 // overStore reports whether Ray Data's progress line shows more in the object store than its limit.
 func overStore(c *trace.Crash) bool {
@@ -284,7 +284,7 @@ func mostCommon(holders []trace.Holder) (name string, count int, each event.Byte
 }
 
 // diskOver is what Ray says where it cannot spill objects.
-var diskOver = regexp.MustCompile(`(?i)disk'?s? utilization is over capacity|OutOfDiskError`)
+var diskOver = lazyregexp.New(`(?i)disk'?s? utilization is over capacity|OutOfDiskError`)
 
 // objectStore explains a full store of Ray, which is a limit of its own and not /dev/shm's.
 func objectStore(c *trace.Crash) judged {

@@ -2,12 +2,12 @@ package diagnose
 
 import (
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/remedy"
 	"memroom/trace"
 )
@@ -140,7 +140,7 @@ var covers = [][2]remedy.ID{
 }
 
 // arrayType is the type that NumPy names for an array that it could not make.
-var arrayType = regexp.MustCompile(`data type <?(\w+)`)
+var arrayType = lazyregexp.New(`data type <?(\w+)`)
 
 // lessShare is a share that leaves more of the card than the one that was in use.
 func lessShare(now string) float64 {
@@ -254,8 +254,8 @@ var byDefault = map[string][]remedy.ID{
 
 // Files and lines of training in half precision.
 var (
-	halfFiles = regexp.MustCompile(`(?i)(?:^|[/\\_])fp16|[/\\]amp[/\\]|grad_scaler|autocast_mode`)
-	halfLines = regexp.MustCompile(`\bscaled_loss\b|\bscaler\.(?:scale|step|unscale_)\(|\bautocast\(`)
+	halfFiles = lazyregexp.New(`(?i)(?:^|[/\\_])fp16|[/\\]amp[/\\]|grad_scaler|autocast_mode`)
+	halfLines = lazyregexp.New(`\bscaled_loss\b|\bscaler\.(?:scale|step|unscale_)\(|\bautocast\(`)
 )
 
 // halfInUse reports whether a traceback shows that numbers of half width are in use.
@@ -266,7 +266,7 @@ func halfInUse(c *trace.Crash) bool {
 }
 
 // ownLoop are files of libraries that have a loop for evaluation, without a graph.
-var ownLoop = regexp.MustCompile(`(?i)nnunet|/mm(?:det|seg|engine|cv|action|pose)\w*/|detectron2|ultralytics|` +
+var ownLoop = lazyregexp.New(`(?i)nnunet|/mm(?:det|seg|engine|cv|action|pose)\w*/|detectron2|ultralytics|` +
 	`fairseq|/nemo/|espnet|/trl/|lightning|keras|tensorflow|sentence_transformers|monai/|timm/|torchtune`)
 
 func frameworkSeen(h *trace.Hints) remedy.Framework {

@@ -2,47 +2,47 @@ package diagnose
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/trace"
 )
 
 // optimizerNode are operations of TensorFlow on weights and optimizer state, not on a batch.
 var (
-	optimizerNode = regexp.MustCompile(`(?i)/(?:adam|adamw|rmsprop|momentum|adagrad|adadelta|nadam|sgd|ftrl)\w*/|(?:^|/)(?:adam|adamw|rmsprop|adagrad)_?\d*/`)
-	weightNode    = regexp.MustCompile(`(?i)initializer|random_uniform|random_normal|truncated_normal|/assign|kernel/|/zeros$|embeddings?/(?:read|assign|init\w*|adam\w*)`)
-	modelNumber   = regexp.MustCompile(`(?i)^training_(\d+)/|^(?:model|sequential|functional)_(\d+)/|^(?:adam|rmsprop|sgd)_(\d+)/`)
-	leadingShape  = regexp.MustCompile(`(?i)shape ?\[(\d+)((?:, ?\d+)*)\]`)
+	optimizerNode = lazyregexp.New(`(?i)/(?:adam|adamw|rmsprop|momentum|adagrad|adadelta|nadam|sgd|ftrl)\w*/|(?:^|/)(?:adam|adamw|rmsprop|adagrad)_?\d*/`)
+	weightNode    = lazyregexp.New(`(?i)initializer|random_uniform|random_normal|truncated_normal|/assign|kernel/|/zeros$|embeddings?/(?:read|assign|init\w*|adam\w*)`)
+	modelNumber   = lazyregexp.New(`(?i)^training_(\d+)/|^(?:model|sequential|functional)_(\d+)/|^(?:adam|rmsprop|sgd)_(\d+)/`)
+	leadingShape  = lazyregexp.New(`(?i)shape ?\[(\d+)((?:, ?\d+)*)\]`)
 )
 
 // recurrent are operations over the time steps of a sequence.
-var recurrent = regexp.MustCompile(`(?i)(?:rnn|lstm|gru|decoder|recurrent)\w*/.*(?:TensorArray|while/)|` +
+var recurrent = lazyregexp.New(`(?i)(?:rnn|lstm|gru|decoder|recurrent)\w*/.*(?:TensorArray|while/)|` +
 	`(?:^|/)\w*(?:rnn|lstm|gru)\w*/`)
 
 // ofBoxes are operations whose first dimension counts boxes of a detector.
-var ofBoxes = regexp.MustCompile(`(?i)crop_?and_?resize|roi_?(?:align|pool)|proposals?\b|non_?max_?suppression`)
+var ofBoxes = lazyregexp.New(`(?i)crop_?and_?resize|roi_?(?:align|pool)|proposals?\b|non_?max_?suppression`)
 
 // manySamples is a first dimension that is a data set rather than a batch, where the operation
 // moves whole arrays.
 const manySamples = 5000
 
-var wholeArray = regexp.MustCompile(`\[Op:(?:GatherV2|_EagerConst|Cast|ConcatV2|TensorSliceDataset|` +
+var wholeArray = lazyregexp.New(`\[Op:(?:GatherV2|_EagerConst|Cast|ConcatV2|TensorSliceDataset|` +
 	`Pack|StridedSlice|Identity)\]`)
 
 // madeInLoop are names of variables and operations with a number that one model does not reach.
-var madeInLoop = regexp.MustCompile(`\b(?:Variable|dense|conv2d|lstm|gru|embedding|sub|mul|add|training)_\d{3,}\b`)
+var madeInLoop = lazyregexp.New(`\b(?:Variable|dense|conv2d|lstm|gru|embedding|sub|mul|add|training)_\d{3,}\b`)
 
 // manyLayers are names of layers with a number that several models of one process reach, and one
 // model does not.
-var manyLayers = regexp.MustCompile(`(?i)\b(?:(?:dense|lstm|gru|embedding|flatten|dropout|bidirectional)_(?:[2-9]\d\d|\d{4,})|` +
+var manyLayers = lazyregexp.New(`(?i)\b(?:(?:dense|lstm|gru|embedding|flatten|dropout|bidirectional)_(?:[2-9]\d\d|\d{4,})|` +
 	`(?:conv[123]d|batch_normalization|activation|re_lu|leaky_re_lu|add|concatenate)_\d{4,})\b`)
 
 // predicting are the functions that Keras makes of a model for predict and evaluate.
-var predicting = regexp.MustCompile(`(?:__inference_|\bnode )(predict|test)_(?:function|step)|` +
+var predicting = lazyregexp.New(`(?:__inference_|\bnode )(predict|test)_(?:function|step)|` +
 	`(predict|test)_function/`)
 
 // manyModels is the number in an operation's name from which models must have been built in a loop.
@@ -101,7 +101,7 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"the operation (%s) creates weights", c.Node), true
 	}
 	m := leadingShape.FindStringSubmatch(c.Text)
-	if m == nil || len(regexp.MustCompile(`\d+`).FindAllString(m[2], -1)) < 2 {
+	if m == nil || len(lazyregexp.New(`\d+`).FindAllString(m[2], -1)) < 2 {
 		return judged{}, false
 	}
 	if recurrent.MatchString(c.Node) {
@@ -146,7 +146,7 @@ func nodeSure(c *trace.Crash) float64 {
 }
 
 // everyTrial are words of trials, folds or models that follow each other.
-var everyTrial = regexp.MustCompile(`(?i)trial|fold|loop|optuna|search|sweep`)
+var everyTrial = lazyregexp.New(`(?i)trial|fold|loop|optuna|search|sweep`)
 
 func byWords(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if c.Kind == "paddle" { // its own advice names every cause
@@ -252,15 +252,15 @@ func byResumed(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 }
 
 // programParts is XLA's table of a compiled program, where its arguments are not nothing.
-var programParts = regexp.MustCompile(`\bprogram\s+([\d.]+[MG])\s+arguments\s+([1-9][\d.]*[MG])`)
+var programParts = lazyregexp.New(`\bprogram\s+([\d.]+[MG])\s+arguments\s+([1-9][\d.]*[MG])`)
 
 // bufferParts is XLA's own sum of the buffers of a compiled program.
-var bufferParts = regexp.MustCompile(`parameter allocation:\s+([\d.]+[KMGT]?i?B)[\s\S]*?maybe_live_out allocation:\s+` +
+var bufferParts = lazyregexp.New(`parameter allocation:\s+([\d.]+[KMGT]?i?B)[\s\S]*?maybe_live_out allocation:\s+` +
 	`([\d.]+[KMGT]?i?B)[\s\S]*?preallocated temp allocation:\s+([\d.]+[KMGT]?i?B)[\s\S]*?total allocation:\s+` +
 	`([\d.]+[KMGT]?i?B)`)
 
 // madeOfData are lines that put data together in one tensor.
-var madeOfData = regexp.MustCompile(`torch\.(?:\w+Tensor|tensor|as_tensor|from_numpy|stack|cat|concat)\(|` +
+var madeOfData = lazyregexp.New(`torch\.(?:\w+Tensor|tensor|as_tensor|from_numpy|stack|cat|concat)\(|` +
 	`np\.(?:array|stack|concatenate|vstack|load)\(`)
 
 // oversizedBy names what makes one tensor larger than a card.
@@ -280,7 +280,7 @@ func leftOf(c *trace.Crash) string {
 }
 
 // oversizedBuffer is Metal's refusal of one buffer.
-var oversizedBuffer = regexp.MustCompile(`(?i)invalid buffer size`)
+var oversizedBuffer = lazyregexp.New(`(?i)invalid buffer size`)
 
 // oversized explains one request that is larger than the card.
 func oversized(c *trace.Crash, h *trace.Hints) judged {
@@ -295,7 +295,7 @@ func oversized(c *trace.Crash, h *trace.Hints) judged {
 
 // deviceBuffer is what the runtime says where an array gets no place. A compiled program that does
 // not fit has other words.
-var deviceBuffer = regexp.MustCompile(`(?i)error allocating device buffer|` +
+var deviceBuffer = lazyregexp.New(`(?i)error allocating device buffer|` +
 	`attempting to allocate [\d.]+ ?[KMGT]?i?B?\. that was not possible`)
 
 // placedArray: the message tells of one array, and not of whose arrays fill the rest.
@@ -520,10 +520,10 @@ func largestTask(holders []trace.Holder) (string, event.Bytes) {
 const crumbs = 0.02
 
 // padded is XLA's line about an array that its layout makes larger.
-var padded = regexp.MustCompile(`Extra memory due to padding: ([\d.]+[KMG]) \(([\d.]+)x expansion\)`)
+var padded = lazyregexp.New(`Extra memory due to padding: ([\d.]+[KMG]) \(([\d.]+)x expansion\)`)
 
 // reservable is what a TPU has left in one piece, by its own words.
-var reservable = regexp.MustCompile(`and ([\d.]+[KMG]) reservable`)
+var reservable = lazyregexp.New(`and ([\d.]+[KMG]) reservable`)
 
 // manyTimes is an expansion that no layout needs.
 const manyTimes = 4

@@ -1,11 +1,11 @@
 package diagnose
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/trace"
 )
 
@@ -55,7 +55,7 @@ func byPool(c *trace.Crash, h *trace.Hints) (judged, bool) {
 }
 
 // arrowRefused is the refusal of memory by Arrow, which pools of workers share out.
-var arrowRefused = regexp.MustCompile(`(?i)ArrowMemoryError|\bre?alloc of size|malloc of size`)
+var arrowRefused = lazyregexp.New(`(?i)ArrowMemoryError|\bre?alloc of size|malloc of size`)
 
 // byImages knows programs that generate images: nothing is trained, so the cures of training are
 // none.
@@ -135,7 +135,7 @@ func byFullBefore(c *trace.Crash, h *trace.Hints) (judged, bool) {
 }
 
 // makesFirst are functions that make a program's first arrays, and look for its devices.
-var makesFirst = regexp.MustCompile(`(?i)^(?:PRNGKey|prng_key|key|threefry_seed|random_seed_\w*|seed|device_put|` +
+var makesFirst = lazyregexp.New(`(?i)^(?:PRNGKey|prng_key|key|threefry_seed|random_seed_\w*|seed|device_put|` +
 	`_?device_put_\w+|init|init_\w+|_init_\w+|setup\w*|backends?|get_backend|local_devices|devices|random_bits|` +
 	`create_train_state|initiali[sz]e\w*|replicate)$`)
 

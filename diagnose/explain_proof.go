@@ -1,10 +1,10 @@
 package diagnose
 
 import (
-	"regexp"
 	"slices"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/trace"
 )
 
@@ -62,7 +62,7 @@ func kind(names ...string) source {
 }
 
 // worded: the message, or the operation that it names, has such words.
-func worded(is *regexp.Regexp) source {
+func worded(is *lazyregexp.Regexp) source {
 	return func(c *trace.Crash, _ *trace.Hints) bool {
 		return is.MatchString(c.Text) || is.MatchString(c.Node) || is.MatchString(c.What)
 	}

@@ -1,16 +1,16 @@
 package diagnose
 
 import (
-	"regexp"
 	"slices"
 
+	"memroom/lazyregexp"
 	"memroom/trace"
 )
 
 // Buffers that llama.cpp and its kin name when one does not fit.
 var (
-	computeBuffer = regexp.MustCompile(`(?i)gallocr|compute (?:pp )?buffer|graph_reserve`)
-	cacheBuffer   = regexp.MustCompile(`(?i)kv[ _-]?(?:cache|buffer|self)`)
+	computeBuffer = lazyregexp.New(`(?i)gallocr|compute (?:pp )?buffer|graph_reserve`)
+	cacheBuffer   = lazyregexp.New(`(?i)kv[ _-]?(?:cache|buffer|self)`)
 )
 
 // byBuffer tells apart the buffers of llama.cpp: weights, the cache, and what a prompt needs.
@@ -109,7 +109,7 @@ func byPickle(c *trace.Crash, _ *trace.Hints) (judged, bool) {
 		at.Name, at.File), true
 }
 
-var collecting = regexp.MustCompile(`^collect_results`)
+var collecting = lazyregexp.New(`^collect_results`)
 
 // byTaken knows a first call to a card that fails without figures: PyTorch's own pool would have
 // printed some, so it is the driver that refused, and a table above may show why.

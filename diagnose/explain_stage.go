@@ -1,23 +1,23 @@
 package diagnose
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/trace"
 )
 
 // stage is a part of a program's work that a traceback shows.
 type stage struct {
 	names  []string // of functions
-	like   *regexp.Regexp
-	files  []string       // parts of paths
-	code   []string       // parts of source lines
-	unlike *regexp.Regexp // paths of frames that do not count
-	sign   string         // a circumstance that shows it
+	like   *lazyregexp.Regexp
+	files  []string           // parts of paths
+	code   []string           // parts of source lines
+	unlike *lazyregexp.Regexp // paths of frames that do not count
+	sign   string             // a circumstance that shows it
 	cause  Cause
 	detail string
 	sure   float64
@@ -125,16 +125,16 @@ var ownStages = []stage{
 }
 
 // passThrough are parts of frameworks that every program runs through, whatever it computes.
-var passThrough = regexp.MustCompile(`jax/_src|jax/interpreters|tensorflow/python/(?:ops|eager|framework|client|` +
+var passThrough = lazyregexp.New(`jax/_src|jax/interpreters|tensorflow/python/(?:ops|eager|framework|client|` +
 	`training|distribute|util)|keras/(?:src/)?(?:backend|engine/training|models)|jax/core|fire/core|click/core|concurrent/futures|/asyncio/|/starlette/|/uvicorn/`)
 
 // Names that people give to functions that set up an optimizer, that save and that restore.
 var (
-	settingOptimizer = regexp.MustCompile(`(?i)^_?(?:setup|init|initialize|create|build|configure|prepare|wrap|zero)` +
+	settingOptimizer = lazyregexp.New(`(?i)^_?(?:setup|init|initialize|create|build|configure|prepare|wrap|zero)` +
 		`_\w*optim\w*$`)
-	saving = regexp.MustCompile(`(?i)^_?(?:\w+_)?save_?(?:\w+_)?(?:ckpt|checkpoint|model|state|weights|` +
+	saving = lazyregexp.New(`(?i)^_?(?:\w+_)?save_?(?:\w+_)?(?:ckpt|checkpoint|model|state|weights|` +
 		`all|everything)s?(?:_\w+)?$`)
-	resuming = regexp.MustCompile(`(?i)^_?(?:auto_)?(?:resume|restore)(?:_?(?:from_?)?(?:ckpt|checkpoint|` +
+	resuming = lazyregexp.New(`(?i)^_?(?:auto_)?(?:resume|restore)(?:_?(?:from_?)?(?:ckpt|checkpoint|` +
 		`training|state|model|optimizer|run)s?)?$`)
 )
 
@@ -207,7 +207,7 @@ var trainingStages = []stage{
 	{names: []string{"forward", "_call_impl", "_wrapped_call_impl", "training_step", "__call__",
 		"linear", "conv2d", "matmul", "scaled_dot_product_attention", "train_step",
 		"compute_loss", "apply_model"}, files: []string{"modeling_"},
-		like:   regexp.MustCompile(`^_?conv\w*_forward$`),
+		like:   lazyregexp.New(`^_?conv\w*_forward$`),
 		code:   []string{"= model(", "= net(", "self.model(", "self.net(", "model(**"},
 		unlike: passThrough, cause: CauseBatch, detail: "forward", sure: 0.6, says: "in the forward pass"},
 }
@@ -218,7 +218,7 @@ var (
 		"predict_sliding_window_return_logits", "_internal_predict_sliding_window_return_logits",
 		"_internal_predict_3D_3Dconv_tiled", "_internal_maybe_mirror_and_predict_3D",
 		"sliding_window_predict", "predict_sliding", "predict_sliding_window", "tiled_inference"},
-		like: regexp.MustCompile(`(?i)^_?(?:sliding|slide)_?window\w*$`)}
+		like: lazyregexp.New(`(?i)^_?(?:sliding|slide)_?window\w*$`)}
 	// oneImage are loops of detectors and segmenters that test one image at a time
 	oneImage = stage{names: []string{"single_gpu_test", "multi_gpu_test", "inference_on_dataset"}}
 	// wholeImage are functions that compute one image as a whole, whatever its size
@@ -322,11 +322,11 @@ func byTrials(c *trace.Crash) (judged, bool) {
 }
 
 // evaluating are names of functions that evaluate; tests of a test suite begin with test_.
-var evaluating = regexp.MustCompile(`(?i)(?:^|_)(?:eval|evaluate|evaluation|evaluator|valid|validate|` +
+var evaluating = lazyregexp.New(`(?i)(?:^|_)(?:eval|evaluate|evaluation|evaluator|valid|validate|` +
 	`validator|validation|val|predict|prediction)(?:_|$)|_test$`)
 
 // checking are names of functions that check a structure, not a model.
-var checking = regexp.MustCompile(`(?i)validat\w*_(?:\w+_)?(?:shard\w*|state\w*|config\w*|arg\w*|inputs?|param\w*|` +
+var checking = lazyregexp.New(`(?i)validat\w*_(?:\w+_)?(?:shard\w*|state\w*|config\w*|arg\w*|inputs?|param\w*|` +
 	`keys?|metadata|integrity|schema|checkpoint\w*|shapes?|device\w*|options?|environment)`)
 
 // evaluationIn gives the frame that shows an evaluation. Models have methods of such names too:
@@ -357,13 +357,13 @@ func evaluationFile(f event.Frame) bool {
 
 // calledEvaluation are calls in source lines that begin an evaluation, where the frames inside
 // of it were cut.
-var calledEvaluation = regexp.MustCompile(`\b(?:evaluate|validate|run_eval|run_validation|` +
+var calledEvaluation = lazyregexp.New(`\b(?:evaluate|validate|run_eval|run_validation|` +
 	`evaluation_loop|single_gpu_test|multi_gpu_test|inference_on_dataset|eval_one_epoch|` +
 	`validation_step|prediction_step|run_test|do_eval|do_evaluate|eval_epoch|val_epoch|valid_epoch|` +
 	`validation_epoch|validation_loop)\(`)
 
 // evaluatedLine are source lines that make a result of an evaluation, in a loop that trains too.
-var evaluatedLine = regexp.MustCompile(`^(?:val|valid|validation|eval)_(?:loss|out\w*|pred\w*|logits|score\w*|acc\w*)\s*[=,]`)
+var evaluatedLine = lazyregexp.New(`^(?:val|valid|validation|eval)_(?:loss|out\w*|pred\w*|logits|score\w*|acc\w*)\s*[=,]`)
 
 func evaluationCall(line string) bool {
 	return calledEvaluation.MatchString(line) && !strings.HasPrefix(line, "def ")
@@ -481,7 +481,7 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 
 // eachSample are lines that hand the elements of a list to a function, one by one; batches are
 // elements of a loader too, and are named so.
-var eachSample = regexp.MustCompile(`\((?:self, )?(\w+)(?:, [^()]*)?\)[^()\n]{0,20} for (\w+) in `)
+var eachSample = lazyregexp.New(`\((?:self, )?(\w+)(?:, [^()]*)?\)[^()\n]{0,20} for (\w+) in `)
 
 // oneByOne: a line of a frame takes samples one after the other.
 func oneByOne(c *trace.Crash, _ *trace.Hints) bool {
@@ -491,7 +491,7 @@ func oneByOne(c *trace.Crash, _ *trace.Hints) bool {
 	})
 }
 
-var severalIn = regexp.MustCompile(`(?i)batch|data|inputs|chunk|b$|xs$|x$`)
+var severalIn = lazyregexp.New(`(?i)batch|data|inputs|chunk|b$|xs$|x$`)
 
 // writesText reports whether what is generated is text: frames of a library that keeps keys and
 // values, or words of text and none of images.
@@ -506,7 +506,7 @@ func writesText(c *trace.Crash, h *trace.Hints) bool {
 }
 
 // drawnCode are lines that only generators of images and clips have.
-var drawnCode = regexp.MustCompile(`(?i)\bvae\b|latents?\b|\bheight=|num_frames|upsample|denois|\bunet\b`)
+var drawnCode = lazyregexp.New(`(?i)\bvae\b|latents?\b|\bheight=|num_frames|upsample|denois|\bunet\b`)
 
 // movingModel are frames that put a model on a card.
 var movingModel = stage{names: []string{"_apply", "convert", "_move_model_to_device",
@@ -516,7 +516,7 @@ var movingModel = stage{names: []string{"_apply", "convert", "_move_model_to_dev
 const largeOnHost = 4 * event.GiB
 
 // boxesLeft are functions that sort out what a detector found.
-var boxesLeft = regexp.MustCompile(`(?i)nms|non_max|suppress|box_iou|post_?process|paste_mask|masks?_in_image|process_mask`)
+var boxesLeft = lazyregexp.New(`(?i)nms|non_max|suppress|box_iou|post_?process|paste_mask|masks?_in_image|process_mask`)
 
 // beforeFirstBatch tells apart what in an evaluation is no batch of it: a model on its way to the
 // card, and one result of half the card.
@@ -551,7 +551,7 @@ func collects(c *trace.Crash, at int) bool {
 	return false
 }
 
-var collected = regexp.MustCompile(`\.append\(\s*(?:self\.)?(?:model|net|network|encoder|backbone|` +
+var collected = lazyregexp.New(`\.append\(\s*(?:self\.)?(?:model|net|network|encoder|backbone|` +
 	`classifier|forward)\w*(?:\.\w+)?\(`)
 
 // byMovedData knows a whole data set that is copied to the card in one call.
@@ -576,7 +576,7 @@ func byMovedData(c *trace.Crash) (judged, bool) {
 }
 
 // partOf are lines that move a piece of the data: one element, or what a loop takes from it.
-var partOf = regexp.MustCompile(`(?i)(?:x_train|train_x|train_data|dataset|all_data)\w*(?:\.\w+)?\[|` +
+var partOf = lazyregexp.New(`(?i)(?:x_train|train_x|train_data|dataset|all_data)\w*(?:\.\w+)?\[|` +
 	`^\s*for\b|\bbatch|\bsample|\bidx\b|\bindices\b`)
 
 // filledBefore reports whether most of the card is live in this process.
@@ -589,10 +589,10 @@ func filledBefore(c *trace.Crash) bool {
 const tinyAsk = event.MiB
 
 // anyLoss are losses and outputs of every classifier, not only of those over a vocabulary.
-var anyLoss = regexp.MustCompile(`^(?:_convert_to_fp32|cross_entropy|log_softmax|nll_loss|logsumexp)$`)
+var anyLoss = lazyregexp.New(`^(?:_convert_to_fp32|cross_entropy|log_softmax|nll_loss|logsumexp)$`)
 
 // pairsOf are the methods that train on a chosen and a rejected answer; GRPO and PPO do not.
-var pairsOf = regexp.MustCompile(`(?i)dpo|orpo|concatenated`)
+var pairsOf = lazyregexp.New(`(?i)dpo|orpo|concatenated`)
 
 // setsUp reports whether a function puts an optimizer together rather than makes its step.
 func setsUp(name string) bool {

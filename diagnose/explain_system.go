@@ -2,10 +2,10 @@ package diagnose
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/trace"
 )
 
@@ -52,7 +52,7 @@ func byMistake(c *trace.Crash, h *trace.Hints) (judged, bool) {
 }
 
 // wholeProgram is XLA's sum over a compiled program, which is no tensor.
-var wholeProgram = regexp.MustCompile(`Used [\d.]+[KMGT] of [\d.]+[KMGT]|hbm capacity by|hbm usage`)
+var wholeProgram = lazyregexp.New(`Used [\d.]+[KMGT] of [\d.]+[KMGT]|hbm capacity by|hbm usage`)
 
 // timesCard is the request as a multiple of the card, 0 where either is not known.
 func timesCard(c *trace.Crash) float64 {
@@ -83,7 +83,7 @@ func properName(framework string) string {
 }
 
 // contextRefused are calls that fail before a program has memory of its own on a card.
-var contextRefused = regexp.MustCompile(`cuCtxCreate|cudaSetDevice|implicit initialization on GPU`)
+var contextRefused = lazyregexp.New(`cuCtxCreate|cudaSetDevice|implicit initialization on GPU`)
 
 // privateShare is the part of live memory in private pools from which they are the cause.
 const privateShare = 0.3
@@ -183,7 +183,7 @@ func first[T comparable](values ...T) T {
 }
 
 // lockedByTF is the refusal of host memory by the CUDA driver, in TensorFlow's words.
-var lockedByTF = regexp.MustCompile(`failed to alloc(?:ate)? \d+ bytes on host: CUDA_ERROR_OUT_OF_MEMORY`)
+var lockedByTF = lazyregexp.New(`failed to alloc(?:ate)? \d+ bytes on host: CUDA_ERROR_OUT_OF_MEMORY`)
 
 // locking are frames that lock host memory.
 var locking = stage{names: []string{"pin_memory", "_pin_memory_loop", "do_one_step"},

@@ -2,11 +2,11 @@ package diagnose
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/remedy"
 	"memroom/trace"
 )
@@ -130,7 +130,7 @@ func subject(c *trace.Crash, j judged) string {
 }
 
 // ofTPU are words of the memory of a TPU.
-var ofTPU = regexp.MustCompile(`(?i)\bhbm (?:capacity|usage)|memory space hbm|[\d.]+[KMGT] hbm|tpu_worker|_HBM\d|at the bottom of memory`)
+var ofTPU = lazyregexp.New(`(?i)\bhbm (?:capacity|usage)|memory space hbm|[\d.]+[KMGT] hbm|tpu_worker|_HBM\d|at the bottom of memory`)
 
 // belowFull reports whether a node was well below its capacity, by the figures of the message.
 func belowFull(c *trace.Crash) bool {

@@ -8,9 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
+
+	"memroom/lazyregexp"
 )
 
 // Frame is a piece of a file of a run's record.
@@ -47,9 +48,9 @@ var (
 		"output.err", "samples.roll", "steps.roll"}
 	replaced = []string{"run.json", "keeper.json", "exit.json", "verdict.json", "summary.json",
 		"watch.json", "fit.json"}
-	applied = regexp.MustCompile(`^apply-[0-9]{1,6}\.json$`)
+	applied = lazyregexp.New(`^apply-[0-9]{1,6}\.json$`)
 	// a snapshot's name begins with a letter or digit: no hidden file, no way up
-	dumped = regexp.MustCompile(`^dumps/[A-Za-z0-9][A-Za-z0-9._-]{0,150}$`)
+	dumped = lazyregexp.New(`^dumps/[A-Za-z0-9][A-Za-z0-9._-]{0,150}$`)
 )
 
 // Kept says whether a file belongs to what is sent, and how. Every other name is refused, so that
@@ -155,7 +156,7 @@ type Welcome struct {
 	Own bool `json:"own,omitempty"`
 }
 
-var keyForm = regexp.MustCompile(`^[0-9a-f]{32}$`)
+var keyForm = lazyregexp.New(`^[0-9a-f]{32}$`)
 
 // ValidKey says whether a text has the form of a key.
 func ValidKey(key string) bool { return keyForm.MatchString(key) }

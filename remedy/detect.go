@@ -2,24 +2,25 @@ package remedy
 
 import (
 	"path/filepath"
-	"regexp"
 	"strings"
+
+	"memroom/lazyregexp"
 )
 
 // imports of a Python file, by the first name of the module.
-var imports = regexp.MustCompile(`(?m)^[ \t]*(?:from|import)[ \t]+(\w+)`)
+var imports = lazyregexp.New(`(?m)^[ \t]*(?:from|import)[ \t]+(\w+)`)
 
 // loops are what shows that a library's own training loop is used, not only its models.
 var loops = []struct {
 	trainer Trainer
 	modules []string
-	use     *regexp.Regexp // also needed; nil: the import says enough
+	use     *lazyregexp.Regexp // also needed; nil: the import says enough
 }{
 	{Lightning, []string{"lightning", "pytorch_lightning"}, nil},
-	{Transformers, []string{"transformers", "trl"}, regexp.MustCompile(`Trainer\(|TrainingArguments|SFTConfig|DPOConfig`)},
-	{DeepSpeed, []string{"deepspeed"}, regexp.MustCompile(`deepspeed\.initialize`)},
+	{Transformers, []string{"transformers", "trl"}, lazyregexp.New(`Trainer\(|TrainingArguments|SFTConfig|DPOConfig`)},
+	{DeepSpeed, []string{"deepspeed"}, lazyregexp.New(`deepspeed\.initialize`)},
 	{Accelerate, []string{"accelerate"}, nil},
-	{Keras, []string{"keras", "tensorflow"}, regexp.MustCompile(`\.fit\(`)},
+	{Keras, []string{"keras", "tensorflow"}, lazyregexp.New(`\.fit\(`)},
 }
 
 // Detect gives the framework and the trainer that a command uses, as far as its words and the text

@@ -1,48 +1,49 @@
 package remedy
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"memroom/lazyregexp"
 )
 
 // dialect is a library's own way of writing. What is written in it is of no use to a program that
 // does not run that library, so something must show that it does.
 type dialect struct {
-	is    *regexp.Regexp // a text is written in it
-	needs []Fact         // one of these must be shown; none: nothing need be
-	never []Fact         // none of these may be shown
+	is    *lazyregexp.Regexp // a text is written in it
+	needs []Fact             // one of these must be shown; none: nothing need be
+	never []Fact             // none of these may be shown
 }
 
 // dialects are the ways of writing that remedies use. A text in one whose evidence is missing is
 // left out; what is left to say is in inWords.
 var dialects = []dialect{
-	{is: regexp.MustCompile(`\btorch\.|\btorch import|PYTORCH_|DataLoader\(`),
+	{is: lazyregexp.New(`\btorch\.|\btorch import|PYTORCH_|DataLoader\(`),
 		needs: []Fact{TorchSeen, Loader}},
-	{is: regexp.MustCompile(`zero_grad\(|\.chunk\(|\.split\(|\.cpu\(\)|\.detach\(|\.item\(\)|torchao|\bbnb\.|` +
+	{is: lazyregexp.New(`zero_grad\(|\.chunk\(|\.split\(|\.cpu\(\)|\.detach\(|\.item\(\)|torchao|\bbnb\.|` +
 		`DistributedDataParallel|\bpeft\b`), needs: []Fact{TorchSeen}},
-	{is: regexp.MustCompile(`state_dict_type\(|FullStateDict`), needs: []Fact{FSDPSeen}},
-	{is: regexp.MustCompile(`\bfully_shard\b|\bfsdp\b`), never: []Fact{OtherSharding}},
-	{is: regexp.MustCompile(`\bdeepspeed\.`), needs: []Fact{Split}, never: []Fact{FSDPSeen}},
-	{is: regexp.MustCompile(`keras\.|\bmodel\.(?:fit|evaluate|predict\w*|compile|save_weights)\(|\blayers\.\w+\(\)`),
+	{is: lazyregexp.New(`state_dict_type\(|FullStateDict`), needs: []Fact{FSDPSeen}},
+	{is: lazyregexp.New(`\bfully_shard\b|\bfsdp\b`), never: []Fact{OtherSharding}},
+	{is: lazyregexp.New(`\bdeepspeed\.`), needs: []Fact{Split}, never: []Fact{FSDPSeen}},
+	{is: lazyregexp.New(`keras\.|\bmodel\.(?:fit|evaluate|predict\w*|compile|save_weights)\(|\blayers\.\w+\(\)`),
 		needs: []Fact{KerasSeen}},
-	{is: regexp.MustCompile(`\btf\.(?:config|debugging|print|image|recompute_grad|data|device)\b|` +
+	{is: lazyregexp.New(`\btf\.(?:config|debugging|print|image|recompute_grad|data|device)\b|` +
 		`bucket_by_sequence_length|dataset\.(?:map|unbatch)\(`), never: []Fact{Graphs}},
-	{is: regexp.MustCompile(`\bAutoModel|from_pretrained\(|\btokenizer\(|TrainingArguments\(|` +
+	{is: lazyregexp.New(`\bAutoModel|from_pretrained\(|\btokenizer\(|TrainingArguments\(|` +
 		`\bmodel\.generate\(|\bpreprocess_logits`), needs: []Fact{Pretrained}},
-	{is: regexp.MustCompile(`torch\.optim\.Adafactor|torchao|max_tasks_per_child|keras\.(?:config|distribution|` +
+	{is: lazyregexp.New(`torch\.optim\.Adafactor|torchao|max_tasks_per_child|keras\.(?:config|distribution|` +
 		`optimizers\.Ada(?:factor|m\(1e-3, gradient_acc))|tf\.keras`), never: []Fact{OldPython}},
-	{is: regexp.MustCompile(`\bAutoModel`), never: []Fact{Diffusers, Toolkit}},
-	{is: regexp.MustCompile(`TrainingArguments\(|--use_liger|torch\.save\(\{name`), never: []Fact{Toolkit}},
-	{is: regexp.MustCompile(`--max_seq_length|gradient_checkpointing_kwargs|tokenizer\(texts`),
+	{is: lazyregexp.New(`\bAutoModel`), never: []Fact{Diffusers, Toolkit}},
+	{is: lazyregexp.New(`TrainingArguments\(|--use_liger|torch\.save\(\{name`), never: []Fact{Toolkit}},
+	{is: lazyregexp.New(`--max_seq_length|gradient_checkpointing_kwargs|tokenizer\(texts`),
 		never: []Fact{Toolkit}},
-	{is: regexp.MustCompile(`in loader:|self\.blocks|loss_fn\(model|CPUOffloadOptimizer\(|model\.parameters\(\)|lm_head\(h\)|` +
+	{is: lazyregexp.New(`in loader:|self\.blocks|loss_fn\(model|CPUOffloadOptimizer\(|model\.parameters\(\)|lm_head\(h\)|` +
 		`accelerator\.accumulate|in dataset:`), needs: []Fact{OwnLoop}, never: []Fact{Toolkit}},
-	{is: regexp.MustCompile(`\btune\.`), needs: []Fact{Tune}, never: []Fact{Rollouts}},
-	{is: regexp.MustCompile(`\boptax\.`), needs: []Fact{OptaxSeen}},
-	{is: regexp.MustCompile(`\bmodel\.apply\(`), needs: []Fact{FlaxSeen}},
-	{is: regexp.MustCompile(`\btransforms\.Resize`), needs: []Fact{VisionSeen}, never: []Fact{Windowed}},
+	{is: lazyregexp.New(`\btune\.`), needs: []Fact{Tune}, never: []Fact{Rollouts}},
+	{is: lazyregexp.New(`\boptax\.`), needs: []Fact{OptaxSeen}},
+	{is: lazyregexp.New(`\bmodel\.apply\(`), needs: []Fact{FlaxSeen}},
+	{is: lazyregexp.New(`\btransforms\.Resize`), needs: []Fact{VisionSeen}, never: []Fact{Windowed}},
 }
 
 // written reports whether the job's own libraries understand a text.
@@ -98,7 +99,7 @@ var graphWords = map[ID]string{
 }
 
 // ofNVIDIA are words that only PyTorch for NVIDIA's cards understands, and that of AMD's in part.
-var ofNVIDIA = regexp.MustCompile(`PYTORCH_CUDA_ALLOC_CONF|torch\.cuda\.|'cuda'|CUDA_VISIBLE_DEVICES`)
+var ofNVIDIA = lazyregexp.New(`PYTORCH_CUDA_ALLOC_CONF|torch\.cuda\.|'cuda'|CUDA_VISIBLE_DEVICES`)
 
 // ofMaker writes a text in the words of the card's maker. It is empty where we know none.
 func (job Job) ofMaker(text string) string {

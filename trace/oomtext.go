@@ -92,7 +92,7 @@ const (
 // progress bars, prefixes, quotes, JSON strings.
 func ReadLog(r io.Reader) (*Log, error) {
 	reader := &logReader{log: &Log{}, window: newWindow(r), kinds: map[string]int{},
-		templates: map[uint64]string{}, hinted: make([]int, vocabulary.count)}
+		templates: map[uint64]string{}, hinted: make([]int, vocabulary().count)}
 	err := reader.run()
 	log := reader.log
 	log.Bytes, log.Lines = reader.window.consumed(), reader.window.lines()

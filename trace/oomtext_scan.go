@@ -77,9 +77,10 @@ func withoutNUL(b []byte) []byte {
 
 // next finds the next telling word in the part that may be searched.
 func (w *window) next() (int, *telling, bool) {
-	at, word := vocabulary.find(w.buf[:w.end], w.start)
+	known := vocabulary()
+	at, word := known.find(w.buf[:w.end], w.start)
 	if word == nil {
-		w.start = max(w.start, w.end-vocabulary.longest)
+		w.start = max(w.start, w.end-known.longest)
 		if w.eof {
 			w.start = w.end
 		}

@@ -408,7 +408,7 @@ func (s *Signs) add(text string) {
 		if n.name == SignImages || n.name == SignProgram || n.name == SignPictures {
 			where, lowered = program, lowerProgram
 		}
-		if !n.is.mayMatch(lowered) {
+		if !n.is.MayMatch(lowered) {
 			continue
 		}
 		if m := n.is.FindStringSubmatch(where); m != nil {

@@ -3,6 +3,7 @@ package trace
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
 // ending is one way in which programs say that something ended. read gives nil where the telling
@@ -22,11 +23,14 @@ type entry struct {
 	follow  func(*hintCollector, *passage) // asked every time: the last one counts; must be cheap
 }
 
-// vocabulary is every telling word. The tables stand beside the readers of each family.
-var vocabulary = newWords(tellings(slices.Concat(
-	torchWords, tensorflowWords, jaxWords, deviceWords, pythonWords, kernelWords, schedulerWords,
-	workerWords, translatedWords,
-	otherWords, hintWords, usageWords(), figureWords, signsFar)))
+// vocabulary is every telling word. The tables stand beside the readers of each family. It is made
+// for the first log: it takes half a MiB, and most processes read none.
+var vocabulary = sync.OnceValue(func() *words {
+	return newWords(tellings(slices.Concat(
+		torchWords, tensorflowWords, jaxWords, deviceWords, pythonWords, kernelWords,
+		schedulerWords, workerWords, translatedWords,
+		otherWords, hintWords, usageWords(), figureWords, signsFar)))
+})
 
 // both asks one hint after the other; either may be nil.
 func both(first, second func(*hintCollector, *passage)) func(*hintCollector, *passage) {

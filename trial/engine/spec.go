@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/trial"
 )
 
@@ -59,7 +59,7 @@ type ASHASpec struct {
 
 const specVersion = 1
 
-var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+var validName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
 // ValidName says whether a study can have this name.
 func ValidName(name string) bool { return validName.MatchString(name) }

@@ -1,4 +1,4 @@
-package trace
+package lazyregexp
 
 import (
 	"regexp/syntax"
