@@ -73,8 +73,8 @@ func FindMapping(args []string, configs map[string][]byte) Mapping {
 		if !usesTrainer(t.trainer, args) {
 			continue
 		}
-		for path, content := range configs {
-			if m := m.inConfig(path, content); m.value > 0 {
+		for _, path := range ConfigFiles(args) { // the first that has it, not any
+			if m := m.inConfig(path, configs[path]); m.value > 0 {
 				return m.overridden(args)
 			}
 		}
@@ -88,8 +88,7 @@ func usesTrainer(t remedy.Trainer, args []string) bool {
 		switch {
 		case t == remedy.Torchtune && (base == "tune" || strings.Contains(a, "torchtune")),
 			t == remedy.Axolotl && (base == "axolotl" || strings.HasPrefix(a, "axolotl.cli")),
-			t == remedy.DeepSpeed && (strings.HasPrefix(a, "--deepspeed") ||
-				strings.HasPrefix(a, "--deepspeed_config")):
+			t == remedy.DeepSpeed && strings.HasPrefix(a, "--deepspeed"):
 			return true
 		}
 	}
