@@ -305,13 +305,13 @@ func TestRollsOfManyLines(t *testing.T) {
 	offset := int64(0)
 	line := []byte(`{"at_ms":5,"procs":1,"rss":2,"anon":3}` + "\n")
 	var full []*roll
-	for range 2*rollMost + 1 {
+	for range 2*4096 + 1 {
 		if one := r.add(line, offset); one != nil {
 			full = append(full, one)
 		}
 		offset += int64(len(line))
 	}
-	if len(full) != 2 || full[0].count != rollMost || full[1].count != rollMost ||
+	if len(full) != 2 || full[0].count != 4096 || full[1].count != 4096 ||
 		r.current.count != 1 {
 		t.Errorf("%d rolls, %d lines are left", len(full), r.current.count)
 	}
@@ -465,6 +465,12 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 	if _, err := readWhole(path); err != nil {
 		t.Error(err)
+	}
+	if err := os.Truncate(path, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := readWhole(path); err != nil || len(data) != 64<<20 {
+		t.Errorf("64 MiB: %d, %v", len(data), err)
 	}
 	if err := os.Truncate(path, 64<<20+1); err != nil { // no disk is used: it is all holes
 		t.Fatal(err)

@@ -38,6 +38,14 @@ func TestLinesThatAreNoReadings(t *testing.T) {
 		`{"at_ms" 5}`:                            false,
 		`{at_ms:5}`:                              false,
 		`{"at_ms":5`:                             false,
+		`{"at_ms":5.5`:                           false,
+		`{"at_ms":5e`:                            false,
+		`{"at_ms":-`:                             false,
+		`{:5,"at_ms":5}`:                         false,
+		`{"x":"a`:                                false,
+		`{"at_ms":5,"x`:                          false,
+		`{"at_ms":5,"x":["a`:                     false,
+		`{"at_ms":5,"x":[}`:                      false,
 		`{"at_ms":5,`:                            false,
 		`{"at_ms":5 "anon":1}`:                   false,
 		`{"at_ms":5]`:                            false,
@@ -114,7 +122,8 @@ func TestDevicesOfALine(t *testing.T) {
 		`7`: 0, `{"used":1}`: 0, `[{"used":1}{"used":2}]`: -1, `[{"used":1}`: -1, `[{"used":1},`: -1,
 		`[{"used"}]`: -1, `[{"used":1 "total":2}]`: -1,
 		"[" + strings.Repeat(`{"used":1},`, 1000) + `{"used":1}]`: 1001,
-		"[" + strings.Repeat(`{"used":1},`, 5000) + `{"used":1}]`: -1,
+		"[" + strings.Repeat(`{"used":1},`, 1024) + `{"used":1}]`: 1025,
+		"[" + strings.Repeat(`{"used":1},`, 1025) + `{"used":1}]`: -1,
 	} {
 		_, ok, got := valuesOf(samplesFile, `{"at_ms":1,"gpus":`+text+`}`)
 		n := 0

@@ -112,7 +112,8 @@ func courseOf(t *testing.T, f *Folder, lines int) *os.File {
 		case i%97 == 50:
 			b.WriteString("{\"at_ms\":12,\"an\n")
 		case i%3 == 0:
-			fmt.Fprintf(&b, "{\"at_ms\":%d,\"rss\":%d,\"anon\":%d}\n", i*250, i*i%1009, i%11)
+			fmt.Fprintf(&b, "{\"at_ms\":%d,\"procs\":3,\"rss\":%d,\"anon\":%d}\n", i*250,
+				i*i%1009, i%11)
 		default:
 			fmt.Fprintf(&b, "{\"at_ms\":%d,\"anon\":%d}\n", i*250, i*7%503)
 		}

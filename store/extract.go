@@ -58,7 +58,7 @@ func (s *scanner) word() []byte {
 			return s.text[from : s.at-1]
 		}
 	}
-	s.at, s.bad = len(s.text), true
+	s.at = len(s.text) // whatever must follow is missing: that makes the line bad
 	return nil
 }
 
@@ -93,7 +93,7 @@ func (s *scanner) number() int64 {
 
 // leadingNumber reads a whole number that a text begins with.
 func leadingNumber(text []byte) (value int64, width int) {
-	negative := len(text) > 0 && text[0] == '-'
+	negative := bytes.HasPrefix(text, []byte{'-'})
 	if negative {
 		width = 1
 	}

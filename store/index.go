@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,12 +130,7 @@ func (s *Store) Reindex() (runs int, err error) {
 		return 0, fmt.Errorf("%s was opened to look at it, nothing in it is changed", s.Home)
 	}
 	s.dropIndex()
-	ids, err := s.IDs()
-	if err != nil {
-		return 0, err
-	}
-	_, err = s.Refresh(len(ids))
-	return len(ids), err
+	return s.Refresh(math.MaxInt)
 }
 
 // Refresh brings the index up to date with the folders, so that lists are quick. It reads at most

@@ -81,9 +81,7 @@ func (r *roller) add(line []byte, offset int64) (full *roll) {
 	})
 	n := &r.current
 	if !ok { // cut off by a crash: it may hold half a number
-		if n.count > 0 {
-			n.end = offset + int64(len(line))
-		}
+		n.end = offset + int64(len(line))
 		return full
 	}
 	for _, v := range r.found {
@@ -151,7 +149,7 @@ func readRolls(path string, size int64) (names []string, rolls []roll) {
 		if data = rest; !whole {
 			break
 		}
-		if len(line) > 0 && line[0] == '[' {
+		if bytes.HasPrefix(line, []byte{'['}) {
 			var more []string
 			if json.Unmarshal(line, &more) != nil {
 				break
@@ -231,19 +229,15 @@ func (f *Folder) rollUp(name string, text []byte, offset int64) {
 	if r == nil || r.out == nil {
 		return
 	}
-	for len(text) > 0 {
-		end := bytes.IndexByte(text, '\n') + 1
-		if end == 0 {
-			return
-		}
-		if full := r.add(text[:end], offset); full != nil {
+	for line := range bytes.Lines(text) {
+		if full := r.add(line, offset); full != nil {
 			if _, err := r.out.Write(r.text(full)); err != nil {
 				r.out.Close()
 				r.out = nil // the rest is read from the lines
 				return
 			}
 		}
-		text, offset = text[end:], offset+int64(end)
+		offset += int64(len(line))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -46,7 +47,7 @@ func (s *Series) Update() error {
 }
 
 func (s *Series) update() error {
-	file, err := os.Open(s.path)
+	file, size, err := openPlain(s.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -54,29 +55,40 @@ func (s *Series) update() error {
 		return err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return errors.New(s.name + " is not a plain file: something else was put in its place")
-	}
 	if s.ahead {
 		return nil
 	}
-	if info.Size() < s.read { // another run's, or somebody cut it
+	if size < s.read { // another run's, or somebody cut it
 		s.rolls, s.read, s.loaded = nil, 0, false
 		s.roller = &roller{extract: extractorOf(s.name)}
 	}
 	if !s.loaded {
-		s.load(file, info.Size())
+		s.load(file, size)
 		s.loaded = true
 	}
-	if info.Size()-s.read >= longFile {
-		s.readAhead(info.Size())
+	if size-s.read >= longFile {
+		s.readAhead(size)
 		return nil
 	}
-	return s.follow(file, info.Size())
+	return s.follow(file, size)
+}
+
+// openPlain opens a file that may be long and gives its size.
+func openPlain(path string) (*os.File, int64, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New(filepath.Base(path) +
+			" is not a plain file: something else was put in its place")
+	}
+	if err != nil {
+		file.Close()
+		return nil, 0, err
+	}
+	return file, info.Size(), nil
 }
 
 // longFile is how much nobody should have to wait for.
@@ -101,16 +113,11 @@ func (s *Series) readAhead(size int64) {
 // sketch reads single lines at even distances: a picture of a long file at once. It may miss a
 // peak, and says so.
 func (s *Series) sketch(from, to int64, points int, want func(string) bool) (Piece, error) {
-	file, err := os.Open(s.path)
+	file, size, err := openPlain(s.path)
 	if err != nil {
 		return Piece{}, err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return Piece{}, err
-	}
-	size := info.Size()
 	begin, end := int64(0), size
 	if from > 0 {
 		begin = s.offsetOf(file, size, from)
@@ -464,18 +471,14 @@ func (p *Piece) fill(rows []roll, names []string, want func(string) bool) {
 // Before gives the lines shortly before a moment in order, the last one being the newest then:
 // those of 16 s.
 func (s *Series) Before(at int64, do func(line []byte)) {
-	file, err := os.Open(s.path)
+	file, size, err := openPlain(s.path)
 	if err != nil {
 		return
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return
-	}
-	begin := s.offsetOf(file, info.Size(), max(0, at-rollSpan))
+	begin := s.offsetOf(file, size, max(0, at-rollSpan))
 	extract := extractorOf(s.name)
-	eachLineOf(file, begin, info.Size(), func(line []byte, _ int64) bool {
+	eachLineOf(file, begin, size, func(line []byte, _ int64) bool {
 		when, ok := extract(line, func(string, int64) {})
 		if ok && when <= at {
 			do(line)
@@ -487,17 +490,13 @@ func (s *Series) Before(at int64, do func(line []byte)) {
 // LinesFrom gives the whole lines of a file from an offset on, until do says false, and where the
 // next one begins. A file that is not there has none.
 func LinesFrom(path string, from int64, do func(line []byte) bool) (next int64) {
-	file, err := os.Open(path)
+	file, size, err := openPlain(path)
 	if err != nil {
 		return from
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() <= from {
-		return from
-	}
 	next = from
-	eachLineOf(file, from, info.Size(), func(line []byte, offset int64) bool {
+	eachLineOf(file, from, size, func(line []byte, offset int64) bool {
 		next = offset + int64(len(line))
 		return do(line)
 	})
