@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"slices"
 	"strings"
 
 	"memroom/event"
@@ -22,11 +23,13 @@ type Evaluated struct {
 // rises all through it, and a peak above that of training.
 type evalWatch struct {
 	running map[int]bool      // processes that evaluate now
+	saving  map[int]bool      // processes that write a checkpoint now
 	known   map[int]Evaluated // what their probes saw
 	said    map[string]bool   // memory that was judged
 	rising  map[string][]event.Bytes
 	trained map[string]event.Bytes   // highest reading outside of evaluation
 	reads   int                      // readings outside, since the first step
+	before  event.Bytes              // host peak of this evaluation before it wrote a checkpoint
 	ended   event.Bytes              // host peak of an evaluation that has just ended
 	carried map[string][]event.Bytes // variable -> what it held at the same batch of each evaluation
 	crowd   int                      // processes of the run at the last reading
@@ -54,13 +57,14 @@ func (w *Watch) Phase(pid int, phase string, begin bool) {
 			p.spike.phase = phase
 		}
 	}
-	if phase != "eval" {
-		return
-	}
 	e := &w.eval
-	if begin {
+	switch {
+	case phase == "save":
+		e.save(pid, begin)
+	case phase != "eval":
+	case begin:
 		e.begin(pid)
-	} else {
+	default:
 		e.end(pid)
 	}
 }
@@ -93,7 +97,7 @@ func (w *Watch) carriedOver(pid int, seen Evaluated) []event.Finding {
 	if e.carried == nil {
 		e.carried = map[string][]event.Bytes{}
 	}
-	key := fmt.Sprint(pid, " ", seen.Holder)
+	key := carriedKey(pid, seen)
 	held := append(e.carried[key], seen.Held)
 	e.carried[key] = held
 	if n := len(held); n > 1 && held[n-1] < held[n-2]+seen.Kept {
@@ -124,12 +128,45 @@ func (w *Watch) carriedOver(pid int, seen Evaluated) []event.Finding {
 		Remedies: append([]string{"keep_less"}, seen.remedies()...)})
 }
 
+func carriedKey(pid int, seen Evaluated) string { return fmt.Sprint(pid, " ", seen.Holder) }
+
+// carries says that the variable which keeps most held more than in the evaluation before. That is
+// another matter than the outputs of one evaluation, and carriedOver tells it.
+func (e *evalWatch) carries() bool {
+	pid, seen := e.keepsMost()
+	return len(e.carried[carriedKey(pid, seen)]) > 1
+}
+
+// save notes that a checkpoint is written. Trainers do that before their evaluation is over, and
+// what it takes is no output of a batch: a rise begins anew behind it.
+func (e *evalWatch) save(pid int, begin bool) {
+	if !begin {
+		delete(e.saving, pid)
+		return
+	}
+	if e.saving == nil {
+		e.saving = map[int]bool{}
+	}
+	e.saving[pid] = true
+	e.before, e.rising = e.peak(), map[string][]event.Bytes{}
+}
+
+// peak is the highest reading of host memory in the evaluation that runs.
+func (e *evalWatch) peak() event.Bytes { return max(e.before, highest(e.rising[hostMemory])) }
+
+func highest(readings []event.Bytes) event.Bytes {
+	if len(readings) == 0 {
+		return 0
+	}
+	return slices.Max(readings)
+}
+
 func (e *evalWatch) begin(pid int) {
 	if e.running == nil {
 		e.running, e.said = map[int]bool{}, map[string]bool{}
 	}
 	if len(e.running) == 0 {
-		e.rising, e.ended = map[string][]event.Bytes{}, 0
+		e.rising, e.before, e.ended = map[string][]event.Bytes{}, 0, 0
 	}
 	e.running[pid] = true
 }
@@ -142,9 +179,7 @@ func (e *evalWatch) end(pid int) {
 	if len(e.running) > 0 {
 		return
 	}
-	for _, held := range e.rising[hostMemory] {
-		e.ended = max(e.ended, held)
-	}
+	e.ended = e.peak()
 }
 
 const hostMemory = "host memory"
@@ -164,6 +199,9 @@ func (e *evalWatch) sample(s event.Sample, steps, onHost bool) []event.Finding {
 		}
 		return found
 	}
+	if len(e.saving) > 0 {
+		return nil
+	}
 	if s.Processes != e.crowd { // workers of its data loader come and go
 		e.crowd, e.rising = s.Processes, map[string][]event.Bytes{}
 	}
@@ -182,7 +220,7 @@ func (e *evalWatch) sample(s event.Sample, steps, onHost bool) []event.Finding {
 // told says that there is reason enough to name a rise. Pages of the host rise by fragmentation too
 // (glibc's malloc and aligned blocks), so there a variable that keeps outputs must have been seen.
 func (e *evalWatch) told(memory string) bool {
-	return memory != hostMemory || e.seen().Kept >= evalKept
+	return !e.carries() && (memory != hostMemory || e.seen().Kept >= evalKept)
 }
 
 // outside notes a reading of training.
@@ -255,13 +293,17 @@ func (e *evalWatch) growing(memory string, grown, now event.Bytes) event.Finding
 
 // seen is what is known of the evaluation that runs: of the process that keeps most.
 func (e *evalWatch) seen() Evaluated {
-	var most Evaluated
+	_, most := e.keepsMost()
+	return most
+}
+
+func (e *evalWatch) keepsMost() (process int, most Evaluated) {
 	for pid := range e.running {
 		if k := e.known[pid]; k.Kept > most.Kept || most == (Evaluated{}) {
-			most = k
+			process, most = pid, k
 		}
 	}
-	return most
+	return process, most
 }
 
 // fellBack sees, once memory has fallen after an evaluation, that the peak was in it. A larger
