@@ -106,9 +106,6 @@ func (r *Rehearsal) loads(t *Target) {
 
 // words is what was rehearsed, in a line.
 func (r *Rehearsal) words() string {
-	if r.Steps == 1 {
-		return "the script as it is, 1 step"
-	}
 	return "the script as it is, " + event.Count(r.Steps, "step")
 }
 
