@@ -81,19 +81,37 @@ func both(held []Holder) string {
 func (w *Watch) Holders(pid int, held []Holder, built int) []event.Finding {
 	var found []event.Finding
 	for at, p := range w.processes {
-		if at.pid == pid {
-			p.heard, p.built = true, built
+		if at.pid != pid {
+			continue
 		}
-		if at.pid == pid && len(held) > 0 && len(p.holders) == 0 && p.asked {
-			p.holders, p.heldAt = held, p.last.Step
-			if p.leak != nil && p.onlyFills(p.last) {
-				found = append(found, p.onlyFilled(held[0], at.device))
-				continue
-			}
-			found = append(found, p.again(at.device)...)
+		p.heard, p.built, p.open = true, built, max(0, p.open-1)
+		if !p.asked || len(p.holders) > 0 {
+			continue
 		}
+		if p.holders = held; len(held) == 0 {
+			p.lookAgain()
+			continue
+		}
+		p.heldAt = p.last.Step
+		if p.leak != nil && p.onlyFills(p.last) {
+			found = append(found, p.onlyFilled(held[0], at.device))
+			continue
+		}
+		found = append(found, p.again(at.device)...)
 	}
 	return found
+}
+
+// lookAgain has the next step begin another comparison where this one named nobody: what grows may
+// have been emptied between two looks, as a list is after each epoch.
+func (p *process) lookAgain() {
+	if p.open > 0 {
+		return // that was the look before, the answer that counts is on its way
+	}
+	p.heldAt = p.last.Step
+	if p.inVain++; p.inVain < fewTimes {
+		p.asked, p.looked = false, p.last.Step
+	}
 }
 
 // searches says that the program builds one model after the other and nothing is known to hold what
@@ -117,12 +135,13 @@ func (p *process) waits(row event.Step) bool {
 // outdated says that a rise began after the program was asked what it holds: the answer was about
 // another rise, such as a list that was emptied since.
 func (p *process) outdated(t Trend) bool {
-	return len(p.holders) > 0 && t.Onset > p.heldAt
+	return p.heldAt > 0 && t.Onset > p.heldAt
 }
 
 // forget drops what is known of who holds the memory, so that the next rise is looked at anew.
 func (p *process) forget() {
 	p.holders, p.frames, p.looked, p.asked, p.heard = nil, nil, 0, false, false
+	p.heldAt, p.open, p.inVain = 0, 0, 0
 }
 
 // onlyFills says that what grew is a cache with an end: it fills, or has just been filled. It is

@@ -145,3 +145,55 @@ func TestHoldersOfAnotherRise(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswersThatNameNobody: an answer about another rise, or one that came between two epochs, is
+// not the last word. The program is asked again, a few times.
+func TestAnswersThatNameNobody(t *testing.T) {
+	for name, c := range map[string]struct {
+		from   int64 // step at which memory begins to rise
+		nobody int   // answers without a name, the first look's among them
+		late   int   // steps until an answer comes
+		names  bool
+		asks   int // at the most
+	}{
+		"at once":                {0, 1, 0, true, 2},
+		"late":                   {0, 1, 20, true, 2},
+		"at the third look":      {0, 2, 0, true, 3},
+		"at the third look late": {0, 2, 20, true, 3},
+		"never":                  {0, 999, 0, false, 4},
+		"of another rise":        {200, 4, 0, true, 12},
+	} {
+		w, title, asked := NewWatch(DefaultThresholds(), 0), "", 0
+		answers := map[int64]int{} // step -> how many come then
+		for step := int64(1); step <= 500; step++ {
+			grown := step % 40
+			if step > c.from {
+				grown = step - c.from
+			}
+			row := event.Step{Step: step, Device: event.HostDevice, Anonymous: 2 * event.GiB,
+				Heap: event.GiB + event.Bytes(grown)*event.MiB, Duration: 1e7}
+			for _, f := range w.Steps(7, nil, []event.Step{row}) {
+				if f.Kind == "leak" && f.Severity != event.SeverityInfo {
+					title = f.Title
+				}
+			}
+			for _, ask := range w.Asks() {
+				if ask.Do == "heap" {
+					answers[step+int64(c.late)]++
+				}
+			}
+			for range answers[step] {
+				held := []Holder{{Name: "history", Host: event.MiB}}
+				if asked++; asked <= c.nobody {
+					held = nil
+				}
+				for _, f := range w.Holders(7, held, 0) {
+					title = f.Title
+				}
+			}
+		}
+		if title == "" || strings.Contains(title, "held by `history`") != c.names || asked > c.asks {
+			t.Errorf("%s: %q after %d questions", name, title, asked)
+		}
+	}
+}

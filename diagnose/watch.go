@@ -55,7 +55,9 @@ type process struct {
 	collect   collection
 	frames    []event.Frame
 	holders   []Holder // what holds what grew, what matters most first
-	heldAt    int64    // step at which that was known
+	heldAt    int64    // step at which that was answered, also with nobody; 0 not yet
+	open      int      // questions about the heap that were not answered yet
+	inVain    int      // answers for this rise that named nobody
 	told      Prediction
 	takenBack int    // leaks that turned out to be none
 	said      string // the variable that was named for it
@@ -342,7 +344,7 @@ func (w *Watch) look(pid int, p *process, row event.Step) {
 	case p.looked == 0 || !p.asked && p.series.trend.Onset > p.looked+lookSteps:
 		p.looked, p.lookedAt = row.Step, row.End
 		w.askCollection(pid, p)
-		w.asks = append(w.asks, Ask{PID: pid, Do: "heap"})
+		w.askHeap(pid, p)
 		if row.Device != event.HostDevice {
 			w.asks = append(w.asks, Ask{PID: pid, Do: "record_stacks", Steps: lookSteps})
 		}
@@ -351,8 +353,13 @@ func (w *Watch) look(pid int, p *process, row event.Step) {
 		w.askCollection(pid, p) // was it that, or garbage from the start of the program?
 	case !p.asked && row.Step >= p.looked+lookSteps:
 		p.asked = true
-		w.asks = append(w.asks, Ask{PID: pid, Do: "heap"})
+		w.askHeap(pid, p)
 	}
+}
+
+func (w *Watch) askHeap(pid int, p *process) {
+	p.open++
+	w.asks = append(w.asks, Ask{PID: pid, Do: "heap"})
 }
 
 func (w *Watch) askCollection(pid int, p *process) {
