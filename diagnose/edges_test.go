@@ -93,7 +93,8 @@ func TestPhasesAreSmoothed(t *testing.T) {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
-	ends := &phases{spans: []phaseSpan{{b, 0, 0, 10, 9, 1}, {f, 0, 10, 20, 19, 5}, {b, 0, 20, 30, 29, 1}}}
+	ends := &phases{spans: []phaseSpan{{b, 0, 0, 10, 9, 1}, {f, 0, 10, 20, 19, 5},
+		{b, 0, 20, 30, 29, 1}}}
 	if ends.smooth(); len(ends.spans) != 3 {
 		t.Errorf("at the ends: %+v", ends.spans)
 	}
@@ -116,8 +117,8 @@ func TestClockBetweenSamples(t *testing.T) {
 // TestCheckpointsFromTheirLeast: what stays is told from the least that is worth it, ranks from a
 // fifth of the memory.
 func TestCheckpointsFromTheirLeast(t *testing.T) {
-	for wall, least := range map[event.Bytes]event.Bytes{0: 32 * event.MiB, 8 * event.GiB: 32 * event.MiB,
-		50000: 1000} {
+	for wall, least := range map[event.Bytes]event.Bytes{0: 32 * event.MiB,
+		8 * event.GiB: 32 * event.MiB, 50000: 1000} {
 		for kept, told := range map[event.Bytes]bool{least - 1: false, least: true} {
 			w := NewWatch(DefaultThresholds(), wall)
 			got := w.Checkpoint(1, Checkpoint{Bytes: kept, Kept: kept, File: "a.py"})
@@ -167,7 +168,8 @@ func TestShapesOfSeries(t *testing.T) {
 	for _, c := range []struct {
 		points []Point
 		rises  bool
-	}{{series(1, 1, 1, 1, 1, 1), false}, {series(2, 2, 1, 1, 2, 2), false}, {series(1, 2, 3, 4, 5, 6), true},
+	}{{series(1, 1, 1, 1, 1, 1), false}, {series(2, 2, 1, 1, 2, 2), false},
+		{series(1, 2, 3, 4, 5, 6), true},
 		{series(6, 5, 4, 3, 2, 1), false}} {
 		l, ok := robustLine(c.points)
 		if ok != c.rises || ok && (l.slope < 0.0999 || l.slope > 0.1001) {
