@@ -37,8 +37,9 @@ Errors and warnings hold whatever the sizes are. An "info" depends on sizes that
 or the file is a test. "--hints" prints hints, JSON lists them apart ("hints"), and they change no exit
 code. Values are followed through the functions and classes of one file, not
 into other files; those that import it, or that it imports, can take a finding back: they empty the
-list, or call the function under no_grad. "--fix" applies only what is proven to change no result. Silence a finding with a
-comment "# memroom: ignore[rule]" on its line or the line above.`
+list, call the function under no_grad, or never call it. "--fix" applies only what is proven to
+change no result. Silence a finding with a comment "# memroom: ignore[rule]" on its line or the line
+above.`
 }
 
 func (lintCmd) examples() []example {

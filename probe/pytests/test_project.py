@@ -9,7 +9,7 @@ from unittest import mock
 
 from _memroom_probe.lint import project
 
-KEEPS = "class Model:\n    def training_step(self, x):\n        self.losses.append(x)\n"
+KEEPS = "class Model(Base):\n    def training_step(self, x):\n        self.losses.append(x)\n"
 EMPTIES = "from model import Model\nmodel = Model()\nmodel.losses = []\n"
 
 
@@ -36,6 +36,35 @@ class OtherFiles(unittest.TestCase):
         self.assertFalse(self.contradicted(path))
         self.write("train.py", EMPTIES)
         self.assertTrue(self.contradicted(path))
+
+    def test_a_function_that_nobody_calls(self):
+        """The project has to show who uses the file; what a framework calls is never unused."""
+        code = "def old(x):\n    return x\n\n\ndef new(x):\n    return x\n"
+        path = self.write("model.py", code)
+
+        def unused(text, *others):
+            self.write("model.py", text)
+            given = [path, *others]
+            finding = {"rule": "anomaly-mode-on", "line": 2}
+            return project.contradicted(project.Project(given), path, ast.parse(text), finding)
+
+        self.assertFalse(unused(code))
+        self.assertTrue(unused(code + 'if __name__ == "__main__":\n    new(1)\n'))
+        self.assertFalse(unused(code + 'if __name__ == "__main__":\n    old(1)\n'))
+        other = self.write("train.py", "from model import new\nnew(1)\n")
+        self.assertTrue(unused(code, other))
+        self.assertFalse(
+            unused("@command\n" + code.replace("\n    return", " \n    return", 1), other)
+        )
+        self.assertFalse(
+            unused("class A(B):\n    def old(self): pass\n\n\ndef new(x):\n    return x\n", other)
+        )
+        self.assertTrue(
+            unused("class A:\n    def old(self): pass\n\n\ndef new(x):\n    return x\n", other)
+        )
+        for text in ("from model import new, old\nold(1)\n", "from model import *\nnew(1)\n"):
+            self.write("train.py", text)
+            self.assertFalse(unused(code, other), text)
 
     def test_texts_are_kept_up_to_a_bound(self):
         """What has no room is read again: the answer is the same."""

@@ -70,3 +70,4 @@ def detached(model, loader, optimizer, history: History, curves):
 
 if __name__ == "__main__":
     torch.manual_seed(0)
+    print([task.__name__ for task in (train, pretrain, between)])

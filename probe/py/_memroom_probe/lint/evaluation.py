@@ -188,7 +188,7 @@ def _in_scope(file, scope: Scope) -> Iterator[dict]:
             if hit is not None:
                 done.update(in_order(s.body))
                 yield hit
-        elif scope.backwards and (file.places[s].loops or _whole_split(s)):
+        elif scope.backwards and (file.places[s].loops or whole_split(s)):
             hit = _single_forward(scope, s, evaluated)
             if hit is not None and not said:
                 said = True
@@ -702,7 +702,7 @@ def _is_plotted(scope: Scope, s: ast.stmt) -> bool:
 _SPLIT = re.compile(r"^(x|xs|inputs?|data|features|images)_?(test|val|valid|dev)$", re.I)
 
 
-def _whole_split(s: ast.stmt) -> bool:
+def whole_split(s: ast.stmt) -> bool:
     """model(x_test): all samples of a split in one pass"""
     return isinstance(s, ast.Assign) and any(
         isinstance(n, ast.Name) and (_SPLIT.match(n.id) or _SPLIT.match(_turned(n.id)))

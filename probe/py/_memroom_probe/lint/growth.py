@@ -45,7 +45,12 @@ def metrics(file: Any) -> Iterator[dict]:
             use,
             "`%s` keeps every prediction it is shown until reset(), and nothing resets it: the "
             "predictions of all evaluations pile up" % name,
+            hint=_tested_once(file.places[use].function),  # trainer.test() runs once
         )
+
+
+def _tested_once(function: Any) -> bool:
+    return getattr(function, "name", "") in ("test_step", "on_test_batch_end", "test_epoch_end")
 
 
 def _bottom(value: Any) -> Optional[ast.Call]:

@@ -588,6 +588,11 @@ def _hook(file, scope: Scope, node):
     return None
 
 
+def _is_handle(value) -> bool:
+    """output.register_hook(see): what takes the hook off again"""
+    return isinstance(value, ast.Call) and method(value).startswith("register_")
+
+
 def _hook_keeps(file, hook, registration: ast.Call, kind: str) -> Iterator[dict]:
     shown = [a.arg for a in hook.args.args if a.arg != "self"]
     shown = shown[1:] if kind != "register_hook" else shown  # the first is the module
@@ -608,6 +613,7 @@ def _hook_keeps(file, hook, registration: ast.Call, kind: str) -> Iterator[dict]
             if k.how == "append"
             and any(PARAMETER + name in k.origins for name in shown)
             and k.container not in _locals_of(hook)
+            and not _is_handle(k.value)
         ]
     for statement, value, container in kept:
         if (

@@ -46,6 +46,7 @@ from .flow import is_model_name, module_classes
 from .keeping import cut_or_begun, taken_off
 from .machine import Args, Frame, Machine
 from .names import FUNCTIONS, key, method, pairs, targets, walk, walk_here
+from .spent import left
 from .values import (
     NONE,
     VARYING,
@@ -464,8 +465,7 @@ class Judge:
             yield from self.tell(
                 "graph-kept-in-list",
                 handed,
-                "`%s` is kept in `%s` with its graph: the graph of every iteration stays in memory"
-                % (what, name),
+                "`%s` is kept in `%s` with its graph%s" % (what, name, left(self.file, n.used)),
                 hint=self._handed_back(handed, name) or self._step_of_pass(handed),
             )
         for p in (inner, outer):

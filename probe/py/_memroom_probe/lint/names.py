@@ -267,7 +267,11 @@ class File:
                     and isinstance(node.args[0], ast.Constant)
                     and node.args[0].value is True
                 )
-            return self._names_no_grad(name)
+            return self._names_no_grad(name) or any(
+                # @on_device(device, no_grad=True)
+                k.arg in ("no_grad", "inference_mode") and constant(k.value) is True
+                for k in node.keywords
+            )
         return self._names_no_grad(self.dotted(node) or "")
 
     def _contexts(self):

@@ -99,6 +99,8 @@ def _stem(path: str) -> str:
 
 def contradicted(project: Project, path: str, tree: ast.AST, finding: Dict[str, Any]) -> bool:
     """Does another file take away what the finding rests on?"""
+    if _called_by_nobody(project, path, tree, finding["line"]):
+        return True
     if finding["rule"] in _KEEPS:
         attribute = _attribute_at(tree, finding["line"])
         if attribute is not None and _emptied(project, path, attribute):
@@ -258,6 +260,67 @@ def _function_at(tree: ast.AST, line: int) -> Optional[Any]:
         if isinstance(n, FUNCTIONS) and n.lineno <= line <= (n.end_lineno or n.lineno)
     ]
     return max(around, key=lambda n: n.lineno) if around else None
+
+
+def _called_by_nobody(project: Project, path: str, tree: Any, line: int) -> bool:
+    """def old_validation(...), which neither the script around it nor a file that imports this one
+    names. A file of functions that nobody imports is a library: its users are elsewhere.
+    """
+    around = [
+        n
+        for n in walk(tree)
+        if isinstance(n, FUNCTIONS) and n.lineno <= line <= (n.end_lineno or n.lineno)
+    ]
+    wanted = {f.name for f in around if not _called_from_outside(tree, f)}
+    unnamed = wanted - _named_in(tree, around)
+    if not unnamed:
+        return False
+    # Who imports this file uses some of it; a package of the same name brings other names.
+    defined = {s.name for s in tree.body if isinstance(s, FUNCTIONS + (ast.ClassDef,))}
+    importers = [
+        t
+        for t in project.others(path)
+        if _imports(t, _stem(path)) and any(_names([t], d) for d in defined)
+    ]
+    if not importers and not _is_script(tree):
+        return False
+    return any(not _names(importers, name) for name in unnamed)
+
+
+def _called_from_outside(tree: ast.AST, function: Any) -> bool:
+    """What a framework calls: methods of a class with a base, __call__, functions with a decorator"""
+    if function.decorator_list or function.name.startswith("__"):
+        return True
+    classes = [c for c in walk(tree) if isinstance(c, ast.ClassDef) and function in c.body]
+    return any(c.bases or c.keywords for c in classes)
+
+
+def _named_in(tree: ast.AST, functions: List[Any]) -> Set[str]:
+    """Names that the file uses outside of the functions that bear them, written as text too"""
+    inside = {f.name: set(walk(f)) for f in functions}
+    found: Set[str] = set()
+    for n in walk(tree):
+        name = getattr(n, "id", None) or getattr(n, "attr", None)
+        if isinstance(n, ast.Constant) and isinstance(n.value, str):
+            name = n.value
+        if name in inside and n not in inside[name]:
+            found.add(name)
+    return found
+
+
+def _names(texts: List[str], name: str) -> bool:
+    used = re.compile(r"(?<!def )\b%s\b|import \*" % re.escape(name))
+    return any(used.search(text) for text in texts)
+
+
+def _is_script(tree: Any) -> bool:
+    """if __name__ == "__main__": a whole program, which calls what it needs"""
+    return any(
+        isinstance(n, ast.Name) and n.id == "__name__"
+        for s in tree.body
+        if isinstance(s, ast.If)
+        for n in walk(s.test)
+    )
 
 
 def _imports(text: str, stem: str) -> bool:

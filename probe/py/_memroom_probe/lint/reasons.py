@@ -15,6 +15,8 @@ from typing import Any, Callable, Dict, List, Set, Tuple
 from .evaluation import names_data
 from .evidence import adapts, missing_key, never_reached
 from .names import FUNCTIONS, constant, key, method, targets, walk
+from .passes import over_data
+from .spent import FREED
 
 Reason = Callable[[Any, int], bool]
 
@@ -479,12 +481,26 @@ def _until_full(file: Any, line: int) -> bool:
 
 
 def _stops_when_full(loop: Any, name: Any) -> bool:
+    """if len(kept) >= limit: break, or if seen > limit: break behind seen += 1"""
     return any(
         isinstance(i, ast.If)
-        and _compares_length(i.test, name, (ast.Gt, ast.GtE, ast.Eq))
+        and (
+            _compares_length(i.test, name, (ast.Gt, ast.GtE, ast.Eq)) or _counted_off(loop, i.test)
+        )
         and isinstance(i.body[-1], (ast.Break, ast.Return))
         for i in getattr(loop, "body", [])
     )
+
+
+def _counted_off(loop: Any, test: Any) -> bool:
+    """seen >= limit, where the loop counts seen"""
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], (ast.Gt, ast.GtE, ast.Eq)):
+        return False
+    over = getattr(loop, "iter", None)
+    counted = {key(n.target) for n in walk(loop) if isinstance(n, ast.AugAssign)}
+    if isinstance(over, ast.Call) and method(over) == "enumerate":
+        counted |= {key(t) for t in targets(loop)[:1]}
+    return key(test.left) in counted - {None}
 
 
 def _compares_length(test: Any, name: Any, operators: Tuple[type, ...]) -> bool:
@@ -623,6 +639,18 @@ def _is_checkpoint(file: Any, line: int) -> bool:
     return False
 
 
+def _deleted_by_caller(file: Any, line: int) -> bool:
+    """def resume(path): saved = torch.load(path); return saved, and del saved where it is called"""
+    around = {f.name for f in _functions_around(file, line)}
+    got = {
+        key(t)
+        for n in file.nodes
+        if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and method(n.value) in around
+        for t in targets(n)
+    } - {None}
+    return any(isinstance(n, ast.Delete) and got & {key(t) for t in n.targets} for n in file.nodes)
+
+
 _DEVICE = re.compile(r"cuda|device|gpu|accelerat|^mps|fabric|lightning|^to$", re.I)
 
 
@@ -724,6 +752,11 @@ def _one_on_the_host(file: Any, line: int) -> bool:
     return (single or alone) and not any(map(_DEVICE.search, _all_words(file)))
 
 
+def _not_over_data(file: Any, line: int) -> bool:
+    """while True: scores = decoder(words, state): one beam for one picture"""
+    return not over_data(file, line)
+
+
 _ATTRIBUTES = re.compile(
     r"IntegratedGradients|Saliency|GradCAM|DeepLift|GradientShap|InputXGradient|jacobian|hessian|"
     r"attribut|^shap|^[vj][jv]p$",
@@ -749,6 +782,18 @@ def _rows_of_tables(file: Any, line: int) -> bool:
     """outputs = torch.cat([outputs, forecast]): some numbers a row, where nothing speaks of images"""
     words = _all_words(file) | {file.path}
     return any(map(_TABLES.search, words)) and not any(map(_MAPS.search, words))
+
+
+_LARGE_ROWS = re.compile(
+    r"image|pixel|imread|picture|photo|video|audio|\bwav|sound|spectro|volume|scan|voxel|cloud|"
+    r"transforms|^load\(\)$",
+    re.I,
+)
+
+
+def _rows_of_numbers(file: Any, line: int) -> bool:
+    """DataLoader(clicks, 8192, num_workers=16): 64 batches of some numbers a row are a few MB"""
+    return not any(map(_LARGE_ROWS.search, _all_words(file)))
 
 
 _SCHEDULE = re.compile(r"schedul|(^|_)(alphas?|betas?|sigmas?|gammas?|lr)(_|$)", re.I)
@@ -787,10 +832,15 @@ def agreed(found: List[dict], told: List[dict]) -> None:
     nor at the other end of the same story.
     """
     lines = {f["line"] for f in told}
+    graphs = {f["line"] for f in told if f["rule"] != "outputs-kept-on-card"}
+    spent = {f["line"]: f["message"] for f in told if f["message"].endswith(FREED)}
     for f in found:
+        if f["rule"] == "graph-kept-in-list":
+            f["message"] = spent.get(f["line"], f["message"])
         sure, through = f.pop("proven", False), f.pop("through", None)
         if f["rule"] in _BY_FORM and not sure:
-            if f["line"] not in lines and through not in lines:
+            borne = lines if f["rule"] == "outputs-kept-on-card" else graphs
+            if f["line"] not in borne and through not in borne:
                 f["hint"] = True
 
 
@@ -848,6 +898,7 @@ REASONS: Dict[str, Tuple[Reason, ...]] = {
     # evaluation
     "eval-without-no-grad": (
         _without_torch,
+        _not_over_data,
         _on_the_host,
         _one_on_the_host,
         _gradients_of_inputs,
@@ -863,10 +914,11 @@ REASONS: Dict[str, Tuple[Reason, ...]] = {
     ),
     # models, optimizers and data
     "model-copies-kept": (_all_wanted, _joined, _replaces, _small_problem),
-    "checkpoint-kept": (_small_problem,),
-    "checkpoint-without-map-location": (_small_problem,),
+    "checkpoint-kept": (_small_problem, _deleted_by_caller),
+    "checkpoint-without-map-location": (_small_problem, _deleted_by_caller),
     "keras-model-in-loop": (_small_problem,),
     "optimizers-kept": (_all_step, _made_when_missing),
+    "loader-buffers": (_rows_of_numbers,),
     "dataset-on-gpu": (_until_full, _is_checkpoint, _is_memory),
     # graphs of TensorFlow
     "tf-function-retraced": (_inside_traced,),

@@ -22,6 +22,7 @@ from . import (
     quantization,
     ray_tune,
     reasons,
+    spent,
     tensorflow,
     trainers,
 )
@@ -126,6 +127,7 @@ def check(tree: ast.Module, path: str = "") -> List[Finding]:
     told = _run(file)
     found += _of_the_run(found, told)
     reasons.agreed(found, told)
+    spent.correct(file, found)
     found = reasons.hints(file, _said_once(_one_a_pass(file, found)))
     return sorted(found, key=lambda f: (f["line"], f["rule"]))
 
