@@ -234,6 +234,8 @@ func TestLimitsThatRecordingsShow(t *testing.T) {
 			2, 2},
 		"the lower comes first": {append(grow(0, 40), oom(12), oom(30)), 40 * event.MiB,
 			52 * event.MiB, 2, 2},
+		"a byte": {append(grow(0, 40), event.Entry{Kind: event.KindOOM, Size: 1}), 40 * event.MiB,
+			42 * event.MiB, 1, 1},
 		"a small one": {append(grow(0, 40), event.Entry{Kind: event.KindOOM, Size: 512}),
 			40 * event.MiB, 42 * event.MiB, 1, 1},
 	} {
@@ -244,6 +246,12 @@ func TestLimitsThatRecordingsShow(t *testing.T) {
 			r.Stats.AllocRetries != c.retries || r.Stats.OOMs != c.ooms {
 			t.Errorf("%s: from %s to %s, %d retries, %d failed (%v)", name, r.LimitAtLeast,
 				r.LimitBelow, r.Stats.AllocRetries, r.Stats.OOMs, err)
+		}
+		// A request of nothing cannot be tried again.
+		rec.History.Append(&event.Entry{Kind: event.KindOOM})
+		if again, err := Replay(rec, ReplayOptions{Timeline: true}); err != nil ||
+			len(again.Timeline.Ops) != len(r.Timeline.Ops) {
+			t.Errorf("%s: %v %v", name, again.Timeline.Ops, err)
 		}
 		tries := 0
 		for _, o := range r.Timeline.Ops {
@@ -355,6 +363,11 @@ func TestSurveyOfEntries(t *testing.T) {
 	if s.kinds[event.KindSegmentMap] != 4 || s.kinds[event.KindAlloc] != 0 {
 		t.Errorf("%v", s.kinds)
 	}
+	rec.Segments[0].Blocks = append(rec.Segments[0].Blocks, event.Block{Stack: 12},
+		event.Block{Stack: 2})
+	if got := v.look().stacks; got != 12 {
+		t.Errorf("stacks up to %d", got)
+	}
 	many := &survey{}
 	for i := range uint64(5000) {
 		many.addStream(i)
@@ -433,6 +446,43 @@ func TestSettingsFromOutside(t *testing.T) {
 		c, err := ConfigOf(rec)
 		if (err == nil) != taken || taken && c.Divisions[2] != d || !taken && c.Divisions[2] != 0 {
 			t.Errorf("%d divisions: %v, %v", d, c.Divisions, err)
+		}
+	}
+}
+
+// TestPlacementsThatDiffer: each is told once, with what the model would have done.
+func TestPlacementsThatDiffer(t *testing.T) {
+	begin := []event.Entry{entry(event.KindSegmentAlloc, 0, 20), entry(event.KindAlloc, 0, 8)}
+	for name, c := range map[string]struct {
+		more []event.Entry
+		says string
+	}{
+		"as the model": {[]event.Entry{entry(event.KindAlloc, 8, 8)}, ""},
+		"where nothing is": {[]event.Entry{entry(event.KindAlloc, 500, 16)},
+			"the model finds no free block"},
+		"elsewhere": {[]event.Entry{entry(event.KindAlloc, 500, 8)},
+			"the model takes the free block of 12582912 bytes"},
+		"inside a free block": {[]event.Entry{entry(event.KindAlloc, 10, 8)},
+			"the model takes the free block of 12582912 bytes"},
+		"in new memory": {[]event.Entry{entry(event.KindSegmentAlloc, 100, 20),
+			entry(event.KindAlloc, 100, 8)}, "took new memory"},
+		"in new memory that it needs": {[]event.Entry{entry(event.KindSegmentAlloc, 100, 16),
+			entry(event.KindAlloc, 100, 16)}, ""},
+		"in too large a segment": {[]event.Entry{entry(event.KindSegmentAlloc, 100, 40),
+			entry(event.KindAlloc, 100, 16)}, "the model makes it 16777216"},
+		"of no size":           {[]event.Entry{entry(event.KindAlloc, 8, 0)}, "an allocation of 0 bytes"},
+		"that makes no sense":  {[]event.Entry{entry(event.KindAlloc, 8, -1)}, "makes no sense"},
+		"a segment of nothing": {[]event.Entry{entry(event.KindSegmentAlloc, 8, 0)}, "makes no sense"},
+	} {
+		rec := recording(append(slices.Clone(begin), c.more...)...)
+		rec.CutOff, rec.Settings.Known = true, true
+		r, err := Replay(rec, ReplayOptions{Version: "2.11"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := one(c.says != ""); r.Mismatches != want ||
+			want == 1 && !strings.Contains(r.Divergences[0].What, c.says) {
+			t.Errorf("%s: %v, want %q", name, r.Divergences, c.says)
 		}
 	}
 }

@@ -184,8 +184,8 @@ func TestLongFilesKeepTheirBuffer(t *testing.T) {
 
 // TestRefreshFindsWhoBelongs: by descent, by cgroup or by both; our own processes never do.
 func TestRefreshFindsWhoBelongs(t *testing.T) {
-	root := tree(t, join(process(10, 1, 0, "11 12 "), process(11, 1, 0, ""),
-		process(12, 1, 0, "13"), process(13, 1, 0, ""),
+	root := tree(t, join(process(1, 1, 0, "10"), process(10, 1, 0, "11 12 "),
+		process(11, 1, 0, ""), process(12, 1, 0, "13"), process(13, 1, 0, ""),
 		map[string]string{"cg/cgroup.procs": "10\n12\n21\nx\n"}))
 	group := &Cgroup{Dir: filepath.Join(root, "cg"), Version: 2}
 	gone := &Cgroup{Dir: filepath.Join(root, "none"), Version: 2}
@@ -201,6 +201,8 @@ func TestRefreshFindsWhoBelongs(t *testing.T) {
 		"both, without ours":  {Tree{Keeper: 10, Cgroup: group, Except: []int{12}}, []int{11, 21}},
 		"a cgroup that went":  {Tree{Keeper: 10, Cgroup: gone}, []int{11, 12, 13}},
 		"nobody to look for":  {Tree{}, []int{}},
+		"nobody, as a whole":  {Tree{Whole: true}, []int{}},
+		"the first process":   {Tree{Keeper: 1}, []int{10, 11, 12, 13}},
 		"a keeper that ended": {Tree{Keeper: 77}, []int{}},
 	} {
 		c.follow.Proc = NewProc(root)

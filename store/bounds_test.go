@@ -2,8 +2,11 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,6 +181,64 @@ func TestSizeOfOneByte(t *testing.T) {
 		p, err := s.Prune(Retention{Size: size}, time.Now(), true)
 		if err != nil || len(p.Dropped) != want || p.Looked != 1 {
 			t.Errorf("%s within %s: %+v %v", f.ID, size, p, err)
+		}
+	}
+}
+
+// TestFoldersAreMadePrivate: also those around the home.
+func TestFoldersAreMadePrivate(t *testing.T) {
+	around := filepath.Join(t.TempDir(), "a")
+	s, err := Open(filepath.Join(around, "b", "home"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{around, filepath.Join(around, "b"), s.Home, s.runs()} {
+		if info, err := os.Stat(path); err != nil || info.Mode() != os.ModeDir|0o700 {
+			t.Errorf("%s: %v %v", path, info.Mode(), err)
+		}
+	}
+}
+
+// TestSearchAmongLongLines: lines that are longer than the search's last step end it too.
+func TestSearchAmongLongLines(t *testing.T) {
+	f := newRun(t)
+	var text []byte
+	var begins []int64
+	for i := range 12 {
+		begins = append(begins, int64(len(text)))
+		text = fmt.Appendf(text, "{\"at_ms\":%d,\"pad\":%q}\n", i, strings.Repeat("x", 10_000))
+	}
+	if err := os.WriteFile(f.Path(samplesFile), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, size, err := openPlain(f.Path(samplesFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for i, begin := range begins {
+		got := f.SampleSeries().offsetOf(file, size, int64(i))
+		if !slices.Contains(begins, got) || got > begin || got < begin-2*10_100 {
+			t.Errorf("line %d at %d: %d", i, begin, got)
+		}
+	}
+}
+
+// TestLengthsOfMaskedWords: how long a random word must be, by what stands before it.
+func TestLengthsOfMaskedWords(t *testing.T) {
+	const word = "a1b2c3d4e5f6g7h8i9"
+	for before, least := range map[string]int{"say bearer ": 8, "wandb login ": 16} {
+		for n, hidden := range map[int]bool{least - 1: false, least: true} {
+			text := before + word[:n]
+			if got := MaskText(text); (got != text) != hidden || hidden && got != before+"***" {
+				t.Errorf("%q became %q", text, got)
+			}
+		}
+	}
+	for n, hidden := range map[int]bool{15: false, 16: true} {
+		text := "https://" + word[:n] + "@host/x"
+		if got := MaskText(text); (got != text) != hidden {
+			t.Errorf("%q became %q", text, got)
 		}
 	}
 }
