@@ -165,7 +165,7 @@ def _window(file, loop):
     if not any(True for s in own_statements for _ in backward_values(s)):
         return None
     for s in own_statements:
-        if not isinstance(s, ast.If) or not _counts(s.test):
+        if not isinstance(s, ast.If) or not (_counts(s.test) or _counted(s.test, loop)):
             continue
         inside = list(in_order(s.body))
         steps = [call for inner in inside for call in _steps(inner)]
@@ -203,6 +203,17 @@ def _steps(statement):
 def _counts(test):
     """A modulo compared with something: (i + 1) % n == 0, not i % n."""
     return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(test))
+
+
+def _counted(test, loop):
+    """at = (at + 1) % n; if at == 0"""
+    names = {key(n) for n in walk(test) if isinstance(n, (ast.Name, ast.Attribute))}
+    return isinstance(test, ast.Compare) and any(
+        isinstance(s, ast.Assign)
+        and names & {key(t) for t in targets(s)} - {None}
+        and (_counts(s.value) or isinstance(s.value, ast.Call) and method(s.value) == "divmod")
+        for s in _direct(loop.body)
+    )
 
 
 def _saves_gradients(loop):
