@@ -256,8 +256,13 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if found.detail == "predict_loop" && onHost(c) {
 		x.job.On[remedy.EvalBatch] = "the calls pile up, whatever their size"
 	}
-	if (found.detail == "eval_phase" || found.detail == "eval_outputs") && onHost(c) {
+	if _, joined := gatheredOnly.in(c); found.detail == "eval_outputs" && (joined || onHost(c)) ||
+		found.detail == "eval_phase" && onHost(c) {
 		x.job.On[remedy.EvalBatch] = "what is kept of all batches stays the same"
+	}
+	if found.detail == "one_sample" && inputImage.MatchString(c.Text) {
+		x.job.On[remedy.Checkpointing] = "the tensor is the input itself"
+		x.job.On[remedy.MixedPrecision] = "the tensor is the input itself"
 	}
 	if found.detail == "one_piece" && h.Batch < 2 && !learns(c, h) {
 		x.job.On[remedy.MicroBatch] = "nothing shows that it works in batches"
@@ -279,6 +284,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	}
 	if found.detail == "oversized" && len(c.Code) > 0 && plainTable.MatchString(c.Code[0]) {
 		x.job.On[remedy.MicroBatch] = "the line makes a table, not a batch"
+	}
+	if found.detail == "load_to_card" && c.Card != nil && *c.Card > 0 && len(c.Neighbours) == 0 {
+		x.job.On[remedy.SelectCard] = "nothing shows that another rank is on that card"
 	}
 	if found.detail == "placed_array" && !has(c, trace.SignNotebook) {
 		x.job.On[remedy.NotebookState] = "nothing shows a notebook"
@@ -317,6 +325,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 
 // lengthSaid are words about a context that is too long for an engine's cache.
 var lengthSaid = lazyregexp.New(`(?i)max(?:imum)?[ _-]?(?:seq|model)\w*[ _-]?len|context length|model length`)
+
+// inputImage is the shape of images as they are read: two sides and a few channels.
+var inputImage = lazyregexp.New(`(?i)shape ?\[\d+, ?\d{3,}, ?\d{3,}, ?[134]\]|shape ?\[\d+, ?[134], ?\d{3,}, ?\d{3,}\]`)
 
 // nobodysArray is an array that no machine holds.
 const nobodysArray = 1024 * event.GiB

@@ -9,6 +9,7 @@ import (
 
 	"memroom/event"
 	"memroom/lazyregexp"
+	"memroom/remedy"
 	"memroom/trace"
 )
 
@@ -456,12 +457,20 @@ func byData(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		if !strings.Contains(c.Text, "is killed by signal") {
 			end = "died without a message"
 		}
+		if few := h.Settings[string(remedy.DataLoaderWorkers)]; noWorkers.MatchString(few) {
+			return because(CauseUnknown, "", 0,
+				"a DataLoader worker %s, and none is said to run (%s): what one sample or batch takes, or what else "+
+					"fills host memory, is not shown", end, few), true
+		}
 		return because(CauseHostData, "workers", 0.6,
 			"a DataLoader worker %s: each worker ends up with its own copy of the Python "+
 				"objects it touches, and holds prefetched batches", end), true
 	}
 	return judged{}, false
 }
+
+// noWorkers is the setting of a loader that works in the program's own process.
+var noWorkers = lazyregexp.New(`(?i)workers\D{0,14}0\b`)
 
 // arrayShape is the shape that NumPy names, from its first dimension on.
 var arrayShape = lazyregexp.New(`with shape \((\d+),`)

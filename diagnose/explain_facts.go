@@ -16,6 +16,7 @@ import (
 var works = map[string]remedy.Work{
 	"backward": remedy.Training, "optimizer_step": remedy.Training, "resumed": remedy.Training,
 	"models_in_loop": remedy.Training, "trials_in_process": remedy.Training,
+	"gathered_all": remedy.Training,
 	"offload_host": remedy.Training, "not_sharded": remedy.Training,
 
 	"eval_outputs": remedy.Evaluating, "eval_batch": remedy.Evaluating,
@@ -204,6 +205,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.OwnLoop: ownLoops(c, h),
 		remedy.DrawTrained: seen(c, h, trace.SignDiffusion) && learns(c, h) && !job.Images &&
 			h.Trainer != "kohya",
+		remedy.Shards:    has(c, trace.SignShards),
 		remedy.OldPython: seen(c, h, trace.SignOldPython),
 		remedy.Gathering: j.detail == "gathered",
 		remedy.Diffusers: seen(c, h, trace.SignDiffusion) && !has(c, trace.SignText),

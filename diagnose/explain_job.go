@@ -68,6 +68,9 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 	if job.Framework == remedy.JAX && slices.Contains(torchTrainers, h.Trainer) {
 		job.Trainer = remedy.Plain // scripts of Flax share arguments with the Trainer, not what they do
 	}
+	if seen(c, h, trace.SignToolkit) && slices.Contains(below, job.Trainer) {
+		job.Trainer = remedy.Plain // its settings are those of the program around it
+	}
 	if m := arrayType.FindStringSubmatch(c.Text); m != nil {
 		job.Type = m[1]
 	}
@@ -130,6 +133,10 @@ func jobOf(c *trace.Crash, h *trace.Hints) remedy.Job {
 		c.Kind == "ollama" || generating(c.Frames) || job.Images
 	return job
 }
+
+// below are libraries on which programs are built that have settings of their own.
+var below = []remedy.Trainer{remedy.Transformers, remedy.Accelerate, remedy.Lightning,
+	remedy.DeepSpeed, remedy.Keras}
 
 // covers are pairs of remedies: where the first is on, the second has nothing left to save.
 var covers = [][2]remedy.ID{

@@ -161,6 +161,9 @@ func byWords(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		if !slices.Contains(h.Says, string(cause)) {
 			continue
 		}
+		if cause == CauseBatch && has(c, trace.SignBatchVain) {
+			continue
+		}
 		if cause == CauseNeighbour && !onCard(c) || cause == CauseHostData && onCard(c) ||
 			cause == CauseBatch && !onCard(c) && c.Framework != "pytorch" &&
 				c.Framework != "tensorflow" {
@@ -259,6 +262,9 @@ var bufferParts = lazyregexp.New(`parameter allocation:\s+([\d.]+[KMGT]?i?B)[\s\
 	`([\d.]+[KMGT]?i?B)[\s\S]*?preallocated temp allocation:\s+([\d.]+[KMGT]?i?B)[\s\S]*?total allocation:\s+` +
 	`([\d.]+[KMGT]?i?B)`)
 
+// slightProgram is less than any card has: a program that takes no more is not what fills it.
+const slightProgram = event.GiB
+
 // madeOfData are lines that put data together in one tensor.
 var madeOfData = lazyregexp.New(`torch\.(?:\w+Tensor|tensor|as_tensor|from_numpy|stack|cat|concat)\(|` +
 	`np\.(?:array|stack|concatenate|vstack|load)\(`)
@@ -311,6 +317,12 @@ func bySize(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch {
 	case c.Kind == "jax_exhausted" && bufferParts.MatchString(c.Text):
 		m := bufferParts.FindStringSubmatch(c.Text)
+		if total, err := event.ParseBytes(m[4]); err == nil && total < slightProgram {
+			return because(CauseUnknown, "full", 0,
+				"by XLA's own sum the compiled program takes %s only: what fills the card is something else, "+
+					"arrays that this process still refers to, programs compiled before, or another process", m[4]).
+				saying("the compiled program itself takes %s only", m[4]), true
+		}
 		return because(CauseBatch, "", 0.6,
 			"by XLA's own sum the compiled program takes %s: %s parameters, %s results, and %s that "+
 				"it computes on the way; all but the parameters grow with the batch or the input",

@@ -110,6 +110,8 @@ var situations = map[string]situation{
 	"late": {"", []remedy.ID{remedy.LongestBatch, remedy.Detach, remedy.KeepLess,
 		remedy.ShorterSequence, remedy.ExpandableSegments, remedy.EmptyCache}, true},
 	"padded": {"the layout makes one array many times larger", []remedy.ID{remedy.Layout}, false},
+	"gathered_all": {"every card was to hold all parameters at once, beside what it has",
+		[]remedy.ID{remedy.OptimizerOffload, remedy.Optimizer8Bit, remedy.LoRA}, true},
 	"gathered": {"", []remedy.ID{remedy.MicroBatch, remedy.LiveParameters, remedy.Checkpointing,
 		remedy.ShorterSequence}, true},
 	// one cure for each of the parts that may fill it: what a batch computes, the model's states

@@ -72,6 +72,9 @@ var ownStages = []stage{
 		code:  []string{"_C._gather(", "self.gather(outputs"},
 		cause: CauseBatch, detail: "first_card", sure: 0.75,
 		says: "while DataParallel gathered the outputs of all cards on the first one"},
+	{sign: trace.SignReplica, cause: CauseBatch, detail: "first_card", sure: 0.6,
+		says: "in a replica of DataParallel, which runs all cards from one process and gathers their " +
+			"outputs on the first"},
 	{names: []string{"set_device", "_lazy_init", "_cuda_init", "barrier", "init_process_group"},
 		cause:  CauseNeighbour,
 		detail: "context", sure: 0.6,
@@ -104,17 +107,23 @@ var ownStages = []stage{
 		sign:  trace.SignGathers,
 		cause: CauseModel, detail: "full_state_dict", sure: 0.8,
 		says: "while the whole state dict was gathered to save a checkpoint"},
+	{names: []string{"unwrap_model_for_generation", "gather_deepspeed3_params"},
+		code:  []string{"GatheredParameters("},
+		cause: CauseModel, detail: "gathered_all", sure: 0.65,
+		says: "while the parameters that ZeRO 3 divides were gathered as a whole"},
 	{names: []string{"default_restore_location", "restore_location", "_cuda_deserialize",
 		"_deserialize", "persistent_load", "load_tensor"}, code: []string{"torch.load("},
-		cause: CauseModel, detail: "load_to_card", sure: 0.75,
+		unlike: mapsItself,
+		cause:  CauseModel, detail: "load_to_card", sure: 0.75,
 		says: "while torch.load restored a checkpoint straight to the card"},
 	{names: []string{"_broadcast_state_dict", "_broadcast_tensors", "_load_model_state_dict",
 		"set_model_state_dict", "set_optimizer_state_dict", "_load_optim_state_dict",
 		"restore_checkpoint", "load_optimizer_state", "_load_optimizer_and_scheduler",
 		"load_zero_checkpoint", "_load_zero_checkpoint", "resume_checkpoint", "load_opt_state",
-		"_pre_load_state_dict_hook"},
-		like: resuming, cause: CauseModel, detail: "load_to_card", sure: 0.7,
-		says: "while a saved state (weights or optimizer) was restored beside what the card holds"},
+		"_pre_load_state_dict_hook", "load_accelerator_state"},
+		files: []string{"accelerate/checkpointing.py"},
+		like:  resuming, cause: CauseModel, detail: "load_to_card", sure: 0.7,
+		says: restored + " (weights or optimizer) was restored beside what the card holds"},
 	{names: []string{"save_checkpoint", "save_model", "_save_checkpoint", "save_pretrained",
 		"_save", "_legacy_save", "_write_checkpoint", "save_state", "save_state_dict",
 		"_save_optimizer_and_scheduler", "state_dict", "async_save", "_offload_state_dict_to_cpu",
@@ -123,6 +132,12 @@ var ownStages = []stage{
 		like: saving, cause: CauseModel,
 		detail: "checkpoint_save", sure: 0.7, says: "while a checkpoint was saved"},
 }
+
+// mapsItself are files of libraries that choose themselves where a checkpoint goes.
+var mapsItself = lazyregexp.New(`accelerate/checkpointing\.py`)
+
+// restored begins what is said of a state that comes back, by whatever call.
+const restored = "while a saved state"
 
 // passThrough are parts of frameworks that every program runs through, whatever it computes.
 var passThrough = lazyregexp.New(`jax/_src|jax/interpreters|tensorflow/python/(?:ops|eager|framework|client|` +
@@ -287,6 +302,14 @@ func byStage(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			j.evidence[0] = strings.Replace(j.evidence[0], ownStages[i].says,
 				"while an inference engine took back the share of the card that it had given up", 1)
 			return j, true
+		}
+		if ok && j.detail == "full_state_dict" && has(c, trace.SignShards) {
+			j.detail = "checkpoint_save"
+			j.evidence[0] = strings.Replace(j.evidence[0], ownStages[i].says,
+				"while the shards of a checkpoint were put together", 1)
+		}
+		if ok && j.detail == "load_to_card" && strings.HasPrefix(ownStages[i].says, restored) {
+			j = j.saying("a saved state was restored beside what the card holds")
 		}
 		if ok && j.detail == "load_to_card" && onHost(c) {
 			return because(CauseModel, "load_host", 0.65,

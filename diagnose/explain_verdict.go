@@ -75,8 +75,11 @@ var openings = []opening{
 		"The notebook's kernel died, perhaps because host memory ran out"},
 	{"a rank that is gone, and no reason", ofKind("launcher_kill"),
 		"A rank ended without a message, perhaps because host memory ran out"},
-	{"a worker that is gone, and no reason", allOf(ofKind("pool_worker"), unsure),
+	{"a worker that is gone, and words or figures of memory", allOf(ofKind("pool_worker"),
+		func(c *trace.Crash, _ judged) bool { return c.Sure >= 0.6 && c.Sure < 0.8 }),
 		"A worker process died, probably because host memory ran out"},
+	{"a worker that is gone, and no reason", allOf(ofKind("pool_worker"), unsure),
+		"A worker process died, perhaps because host memory ran out"},
 	{"CUDA's refusal without a figure", allOf(ofKind("torch_raw"), func(c *trace.Crash, _ judged) bool {
 		return c.Requested == nil && c.Capacity == nil && c.Allocated == nil && c.Free == nil
 	}), "CUDA was refused memory"},

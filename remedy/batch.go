@@ -108,6 +108,9 @@ func howMicroBatch(job Job, after Setup) How {
 		}
 		return How{Args: lessWords}
 	}
+	if job.Facts[Toolkit] && (job.Trainer == Plain || job.Trainer == RayTune) {
+		return How{Args: inSettings[MicroBatch]}
+	}
 	if job.Inference {
 		if job.Program == "vllm" && job.Trainer != VLLM {
 			return How{Args: "--max-num-seqs 64"}

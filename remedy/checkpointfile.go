@@ -12,9 +12,17 @@ func checkpointFiles() []*Remedy {
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Frameworks:  torch,
-		code: map[Framework]string{PyTorch: lines("checkpoint = torch.load(path, map_location='cpu')",
-			"model.load_state_dict(checkpoint['model'])",
-			"del checkpoint   # as soon as it is loaded")},
+		how: func(job Job, _ Setup) How {
+			if job.Trainer == Accelerate && job.Facts != nil && !job.Facts[OwnLoop] {
+				return How{Code: "accelerator.load_state(path, map_location='cpu')   # in versions that have it"}
+			}
+			if job.Facts != nil && !job.Facts[OwnLoop] && job.Trainer != Plain {
+				return How{Args: inSettings[LoadToHost]}
+			}
+			return How{Code: lines("checkpoint = torch.load(path, map_location='cpu')",
+				"model.load_state_dict(checkpoint['model'])",
+				"del checkpoint   # as soon as it is loaded")}
+		},
 	}, {
 		ID:          SaveSharded,
 		Title:       "save the shards, or gather the whole state dict in host memory of rank 0",
@@ -148,6 +156,11 @@ func howSave(job Job, _ Setup) How {
 		Accelerate:   "accelerate launch --fsdp_state_dict_type SHARDED_STATE_DICT",
 		Lightning:    "--trainer.strategy.state_dict_type=sharded",
 		DeepSpeed:    `"zero_optimization": {"stage3_gather_16bit_weights_on_model_save": false}`,
+	}
+	if job.Facts[Shards] {
+		return How{Code: lines("FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT, "+
+			"ShardedStateDictConfig(offload_to_cpu=True),",
+			"                         ShardedOptimStateDictConfig(offload_to_cpu=True))")}
 	}
 	if job.onHost() { // the whole state dict is what did not fit there
 		return How{Args: args[job.Trainer], Code: "torch.distributed.checkpoint.save(state, " +

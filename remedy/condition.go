@@ -101,6 +101,7 @@ const (
 	Gathering     Fact = "ZeRO 3 gathers parameters"
 	Diffusers     Fact = "the model makes images or clips, by its name"
 	DrawTrained   Fact = "parts of an image generator are trained"
+	Shards        Fact = "the shards of a state dict are saved"
 	OwnLoop       Fact = "a loop of the user's own runs"
 )
 

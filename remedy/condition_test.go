@@ -107,6 +107,17 @@ func contexts() []context {
 	}
 	add("a C++ library", Job{Where: event.WhereGPU, Foreign: true, Facts: map[Fact]bool{OnCard: true}},
 		wordsOfTraining, wordsOfTorch, wordsOfTF, wordsOfJAX, wordsOfRay, `(?i:\bbatch)`)
+	for _, framework := range []Framework{PyTorch, TensorFlow, JAX} {
+		for _, work := range []Work{Training, Evaluating, Loading, Saving, Preparing} {
+			for _, where := range []event.Where{event.WhereGPU, event.WhereHost} {
+				facts := everyFact(Rays, Engine, Windowed)
+				facts[Toolkit] = true
+				add(fmt.Sprintf("%s by settings, %s on %s", work, framework, where), Job{Where: where,
+					Framework: framework, Work: work, Facts: facts}, `\w\(.*=|\btorch\.\w+\(|DataLoader\(|for \w+ in |`+
+					`--per_device|--gradient|\bkeras\.|\boptax\.`)
+			}
+		}
+	}
 	for program := range serverFlags {
 		others := `--gpu-memory-utilization|AutoModel|BitsAndBytes|model\.generate`
 		add("the server "+program, Job{Where: event.WhereGPU, Framework: PyTorch, Work: Serving,

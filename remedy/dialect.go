@@ -23,7 +23,7 @@ var dialects = []dialect{
 		needs: []Fact{TorchSeen, Loader}},
 	{is: lazyregexp.New(`zero_grad\(|\.chunk\(|\.split\(|\.cpu\(\)|\.detach\(|\.item\(\)|torchao|\bbnb\.|` +
 		`DistributedDataParallel|\bpeft\b`), needs: []Fact{TorchSeen}},
-	{is: lazyregexp.New(`state_dict_type\(|FullStateDict`), needs: []Fact{FSDPSeen}},
+	{is: lazyregexp.New(`state_dict_type\(|FullStateDict|ShardedStateDict`), needs: []Fact{FSDPSeen}},
 	{is: lazyregexp.New(`\bfully_shard\b|\bfsdp\b`), never: []Fact{OtherSharding}},
 	{is: lazyregexp.New(`\bdeepspeed\.`), needs: []Fact{Split}, never: []Fact{FSDPSeen}},
 	{is: lazyregexp.New(`keras\.|\bmodel\.(?:fit|evaluate|predict\w*|compile|save_weights)\(|\blayers\.\w+\(\)`),
@@ -43,6 +43,7 @@ var dialects = []dialect{
 	{is: lazyregexp.New(`\btune\.`), needs: []Fact{Tune}, never: []Fact{Rollouts}},
 	{is: lazyregexp.New(`\boptax\.`), needs: []Fact{OptaxSeen}},
 	{is: lazyregexp.New(`\bmodel\.apply\(`), needs: []Fact{FlaxSeen}},
+	{is: lazyregexp.New(`bucket_by_sequence_length`), needs: []Fact{Text}},
 	{is: lazyregexp.New(`\btransforms\.Resize`), needs: []Fact{VisionSeen}, never: []Fact{Windowed}},
 }
 
@@ -76,7 +77,7 @@ var inWords = map[ID]string{
 	SmallerImage:    "a smaller width and height where the images are read; or tiles",
 	SaveSharded: "let each rank write its own part, or copy to host memory first, in the settings of the " +
 		"library that saves",
-	LongestBatch: "sort or group the samples by length, and cut what is longer than a limit",
+	LongestBatch: "sort or group the samples by length or size, and cut what is beyond a limit",
 	GenerationCache: "fewer new tokens, beams and sequences at once, in the settings of what " +
 		"generates",
 	HalfWeights:        "weights in bfloat16, or spread over several devices, where they are loaded",
@@ -91,6 +92,12 @@ var inWords = map[ID]string{
 		"it",
 	MixedPrecision: "bfloat16 for what is computed: the type of the layers, or of parameters and " +
 		"inputs before they are used",
+}
+
+// inGeneral reports whether the job gets words instead of code or settings.
+func (r *Remedy) inGeneral(job Job) bool {
+	args := r.HowTo(job).Args
+	return args != "" && (args == inWords[r.ID] || args == inSettings[r.ID])
 }
 
 // graphWords is what replaces code of TensorFlow 2 in programs that run graphs in sessions.
@@ -134,6 +141,10 @@ func (r *Remedy) heard(job Job, how How) (How, bool) {
 	if job.Facts != nil && job.Torch != "" {
 		how = job.ofRelease(how)
 	}
+	if job.Facts[Toolkit] && flags[job.Trainer] == nil && !ownCode[r.ID] { // no code of theirs either
+		lost = lost || how.Code != ""
+		how.Code = ""
+	}
 	if known, ok := flags[job.Trainer]; ok { // a program with flags, whose user writes no code
 		lost = lost || how.Code != ""
 		how.Code = ""
@@ -152,7 +163,44 @@ func (r *Remedy) heard(job Job, how How) (How, bool) {
 		return how, false
 	}
 	how.Args = inWords[r.ID]
+	if text := inSettings[r.ID]; job.Facts[Toolkit] && text != "" {
+		how.Args = text
+	}
 	return how, how.Args != ""
+}
+
+// ownCode are remedies whose code is that of the program itself, or of a notebook's cells.
+var ownCode = map[ID]bool{WindowOnHost: true, NotebookState: true}
+
+// inSettings says what to look for in the settings of a program that trains by settings of its own,
+// where we do not know their names.
+var inSettings = map[ID]string{
+	MicroBatch:        "a smaller batch for each device, in the program's own settings",
+	EvalBatch:         "a smaller batch of evaluation, in the program's own settings",
+	SmallerImage:      "a smaller size of the images (crops), in the program's own settings",
+	ShorterSequence:   "a smaller maximum length, in the program's own settings",
+	DataLoaderWorkers: "fewer workers of the data loader, in the program's own settings",
+	PinMemory:         "batches that are not pinned, where the program's settings have it",
+	StreamData:        "data that is read as it is used, where the program's settings have it",
+	MapProcesses:      "fewer processes that prepare the data, in the program's own settings",
+	Checkpointing:     "activation (gradient) checkpointing, where the program's settings have it",
+	LoRA:              "adapters (LoRA) instead of all weights, where the program has them",
+	ZeRO:              "states and weights divided over the ranks, where the program's settings have it",
+	FSDP:              "states and weights divided over the ranks, where the program's settings have it",
+	ShardAtLoad:       "weights that are divided while they are loaded, where the program's settings have it",
+	Quantize8Bit:      "weights in 8 bits, where the program's settings have it",
+	Quantize4Bit:      "weights in 4 bits, where the program's settings have it",
+	Attention:         "attention that keeps no scores (flash attention), where the program's settings have it",
+	MixedPrecision:    "half precision (bfloat16), where the program's settings have it",
+	LoadToHost:        "a checkpoint that goes to host memory first, where the settings of what loads it have that",
+	OffloadLess:       "less that is offloaded to host memory, in the program's own settings",
+	CUDAGraphSizes:    "CUDA graphs of fewer sizes, or none, in the program's own settings",
+	FewerPairs:        "fewer boxes or points compared at once, in the program's own settings",
+	CheckShapes:       "the shapes of what it is given: a size that nobody meant",
+	TrialResources:    "more memory asked for each task, or fewer at once, in the program's own settings",
+	DDP:               "one process a card (torchrun), where the program can be started so",
+	LoadOnce:          "weights in their own precision, loaded once, where the program's settings have it",
+	SmallerLayer:      "fewer words or classes, or narrower layers, in the program's own settings",
 }
 
 // ofRelease takes out what the job's release of PyTorch does not have.

@@ -75,9 +75,16 @@ func systems() []*Remedy {
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		Frameworks:  torch,
-		code: map[Framework]string{PyTorch: lines("model = DistributedDataParallel(model.cuda(rank), "+
-			"device_ids=[rank])   # torchrun --nproc_per_node=N train.py",
-			"# or: forward(self, x, y) returns loss.unsqueeze(0), so that numbers are gathered, not outputs")},
+		how: func(job Job, _ Setup) How {
+			if job.Facts != nil && !job.Facts[OwnLoop] && job.Facts[Pretrained] || job.Trainer != Plain {
+				return How{Args: "torchrun --nproc_per_node=N train.py   # one process a card; the library does " +
+					"the rest"}
+			}
+			return How{Code: lines("model = DistributedDataParallel(model.cuda(rank), "+
+				"device_ids=[rank])   # torchrun --nproc_per_node=N train.py",
+				"# or: forward(self, x, y) returns loss.unsqueeze(0), so that numbers are gathered, not "+
+					"outputs")}
+		},
 	}, {
 		ID:    ServingShare,
 		Title: "set the share of the card that the server takes, or a shorter context",

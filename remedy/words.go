@@ -128,9 +128,9 @@ func (r *Remedy) titleFor(job Job) string {
 		return "give it less at once: smaller inputs, or fewer of them"
 	case r.ID == MicroBatch && job.Inference:
 		return "take fewer samples or requests at once"
-	case r.ID == MicroBatch && r.HowTo(job).Args == inWords[MicroBatch] && job.accumulates():
+	case r.ID == MicroBatch && r.inGeneral(job) && job.accumulates():
 		return "take a smaller batch, and accumulate gradients over several"
-	case r.ID == MicroBatch && r.HowTo(job).Args == inWords[MicroBatch]:
+	case r.ID == MicroBatch && r.inGeneral(job):
 		return "take a smaller batch"
 	case r.ID == MicroBatch && !job.accumulates():
 		return "take fewer samples at once"
@@ -167,6 +167,10 @@ func (r *Remedy) titleFor(job Job) string {
 		return "work on parts instead of holding all of it at once"
 	case r.ID == LoadOnce && job.Facts != nil && !job.Facts[Ranks]:
 		return "load the weights in their own precision, without a second copy"
+	case r.ID == DDP && r.howTo(job).Code == "":
+		return "start one process for each card, not one for all (DataParallel)"
+	case r.ID == SaveSharded && job.Facts[Shards] && !job.onHost():
+		return "copy the shards to host memory as they are put together"
 	case r.ID == SaveSharded && job.onHost():
 		return "save the shards, not the whole state dict"
 	case r.ID == PipelineOffload && job.Where == event.WhereMPS:
@@ -228,6 +232,8 @@ func (r *Remedy) WhyFor(job Job) string {
 	case r.ID == LoadOnce && job.Facts != nil && !job.Facts[Ranks]:
 		return "the model is built first and the file read beside it, both in host memory; fp32 is twice " +
 			"the size of the file where that holds half precision"
+	case r.ID == SaveSharded && job.Facts[Shards] && !job.onHost():
+		return "shards of weights and states lie on the card twice until they are written"
 	case r.ID == SaveSharded && job.onHost():
 		return "a whole state dict in one process needs host memory for all weights and states"
 	case r.ID == PipelineOffload && job.Where == event.WhereMPS:

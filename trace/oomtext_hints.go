@@ -57,7 +57,8 @@ var hintWords = []entry{
 	{words: []string{"tensorflow/", "tensorflow.python", "import tensorflow", "keras/"},
 		hint: saw("tensorflow")},
 	{words: []string{"xlaruntimeerror", "jaxlib", "jax/_src", "import jax", "jax.errors",
-		"jaxruntimeerror", "external/org_tensorflow"}, hint: saw("jax")}, // as JAX builds XLA
+		"jaxruntimeerror", "external/org_tensorflow", "flaxauto", "modeling_flax", "flax.linen",
+		"import flax", "from flax"}, hint: saw("jax")}, // as JAX builds XLA
 	{words: []string{"ray.exceptions", "raylet", "import ray", "ray.tune"}, hint: saw("ray")},
 	{words: []string{"transformers/trainer", "trainingarguments", "per_device_train_batch_size"},
 		hint: trainer("transformers")},
@@ -112,7 +113,7 @@ var hintWords = []entry{
 		"saving model weights", "save_16bit_model", "saving the model"},
 		follow: phase("save")},
 	{words: []string{"memory leak"}, hint: saysLeak},
-	{words: []string{"out of memory after", "memory keeps", "keeps increasing",
+	{words: []string{"memory keeps", "keeps increasing",
 		"keeps growing", "memory usage increases", "memory grows", "grows over time",
 		"slowly increas", "creeps up", "creep up", "steady increase", "steadily increas",
 		"steadily grow", "gradually increas", "keeps rising", "keep increasing", "memory accumulates",
@@ -223,7 +224,7 @@ func saysRise(h *hintCollector, p *passage) {
 var (
 	batchValue = later(`(?i)(?:per_device_train_batch_size|train_micro_batch_size_per_gpu|micro_batch_size|train_batch_size|` +
 		`batch[_\- ]?size(?:_per_\w+)?|ims_per_batch|samples_per_gpu|im(?:g|age)s_per_gpu|--batch|--bs|--bsz|minibatch|[ ,(]batch)["']?\s*` +
-		`(?:[=:,]|is|of| )\s*["']?(\d{1,6})\b`)
+		`(?:[=:,]|(?:is|was|are)(?: set)?(?: to| at)?|set to|of| )\s*["']?(\d{1,6})\b`)
 	otherValue = later(`(?i)(?:eval|evaluation|val|valid|validation|test|predict|infer\w*|total|global|effective)[_\- ]batch[_\- ]?size`)
 	accumValue = later(`(?i)gradient_accumulation_steps["']?\s*[=: ]\s*["']?(\d{1,5})\b`)
 	seqValue   = later(`(?i)(?:max_seq_len(?:gth)?|seq_length|sequence_len|max_length|block_size|--seq_len)["']?\s*[=: ]\s*["']?(\d{2,7})\b`)

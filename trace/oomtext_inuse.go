@@ -85,7 +85,7 @@ func usageWords() []entry {
 // Values of settings with which a remedy is on.
 var (
 	mapsToHost  = later(`(?i)^map_location["']?\s?[=:]\s?(?:torch\.device\()?["'](?:cpu)|^map_location\s?=\s?lambda`)
-	noWorkers   = later(`(?i)^(?:num[_-]|--)workers["']?\s?[=: ]\s?["']?[01]\b`)
+	noWorkers   = later(`(?i)^(?:num[_-]|--)workers["'` + "`" + `]?\s?(?:[=: ]|(?:is |was |are )?(?:set )?(?:to|at) )\s?["']?[01]\b`)
 	notPinned   = later(`(?i)^pin_memory["']?\s?[=: ]\s?["']?false`)
 	notReserved = later(`(?i)^xla_python_client_preallocate["'\]]*\s?[=:,]\s?["']?(?:false|0)`)
 )

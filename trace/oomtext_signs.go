@@ -120,6 +120,8 @@ const (
 	SignLogits     = "logits"      // a source line of the logits over a vocabulary
 	SignShares     = "shares"      // trials of Ray get parts of one card
 	SignPoints     = "points"      // the program adds points while it trains, one view at a time
+	SignReplica    = "replica"     // DataParallel names the replica that failed
+	SignShards     = "shards"      // the shards of a state dict are saved, not the whole of it
 	SignOtherBatch = "other_batch" // a batch size with which it works, as somebody says
 )
 
@@ -203,7 +205,9 @@ var signsNear = []sign{
 		`DataLoader worker \(pid\(s\) [^)]*\) exited unexpectedly`)},
 	{SignWorkers, later(`(?i)num[_-]workers["']?[=: ]+["']?(\d{1,3})\b`)},
 	{SignSaveSteps, later(`save_steps["']?[=: ]+["']?(\d{1,7})\b`)},
-	{SignResumed, later(`(?i)resum(?:ed|ing)(?: training| run)? from|loaded checkpoint|loading checkpoint ['"/]|` +
+	{SignResumed, later(`(?i)resum(?:ed|ing)(?: training| run)? from|load(?:ing|ed)? (?:the )?saved states?\b|` +
+		`\b(?:continue|resume|restart)(?:s|d|ing)? (?:the |my )?training (?:from|with|using|after)|` +
+		`loaded checkpoint|loading checkpoint ['"/]|` +
 		`attempting to resume|load(?:ing|ed)? (?:model|optimizer|training) (?:checkpoint|state)\b|` +
 		`(?:after|when|on) (?:a |the )?(?:restart|resum)\w*|` +
 		`(?:read|load(?:ed|ing)) (?:\d+ )?(?:ZeRO|optimizer) state|` +
@@ -286,9 +290,11 @@ var signsNear = []sign{
 	{SignKeras, later(`(?i)keras|__inference_|\b(?:train|test|predict)_function\b|\bmodel\.(?:fit|evaluate|` +
 		`predict|compile)\b|\bEpoch \d+/\d+\b|Running Trial #`)},
 	{SignFSDP, later(`(?i)\bfsdp\b|FullyShardedDataParallel|fully_shard`)},
-	{SignSharder, later(`(?i)megatron|\bdeepspeed\b|colossalai|\bnemo[/_-]|fairscale|torchtitan`)},
+	{SignSharder, later(`(?i)megatron(?:[/.-]|_core)|\bdeepspeed\b|colossalai|\bnemo[/_-]|fairscale|torchtitan`)},
 	{SignRollouts, later(`(?i)\brllib\b|RolloutWorker|PolicyEvaluator|EnvRunner`)},
 	{SignAdapters, later(`(?i)[\w.]+[-_]q?lora\b|\bqlora\b|\bq?lora (?:fine-?tun|train|adapter|config|rank)\w*`)},
+	{SignBatchVain, later(`(?i)\b(?:tried|trying|attempted|already|despite|even after|even though I)\b[^.\n]{0,30}?\b` +
+		`(?:reduc|lower|decreas|small|halv|shrink|minim)\w* (?:the |my |a |an |of |to |down )*(?:\w+ )?(?:batch|bs\b)`)},
 	{SignBatchVain, later(`(?i)(?:\bno\b|n't|not|never) (?:\w+ ){0,3}(?:find|found|have|has|see|any) (?:\w+ ){0,2}batch[ _-]?size|\beven (?:with|at|for|using) (?:\w+ ){0,3}(?:small\w*|tin(?:y|iest)|minimal|lowest) batch|` +
 		`(?i)\b(?:reduc|lower|decreas|small|halv|shrink|chang)\w*\b[^.\n]{0,30}\bbatch` +
 		`(?:[^.\n]|\.\w){0,60}(?:\bpersist\w*|\bstill\b|in vain|\bno (?:effect|difference)|same (?:error|problem|issue)|` +
@@ -308,9 +314,7 @@ var signsNear = []sign{
 	{SignOptax, later(`\boptax\b`)},
 	{SignFlax, later(`(?i)\bflax\b|\blinen\b`)},
 	{SignVision, later(`\btorchvision\b`)},
-	{SignToolkit, later(`(?i)\bultralytics\b|\byolov?\d*(?:\.\w+)? (?:task=|detect |segment |train\b)|\bmm(?:det|seg|engine|pretrain|action)` +
-		`|\bdetectron2\b|\bfairseq\b|\bnnu-?net|[/\\]nemo[/\\]|\bespnet|\bparlai\b|\bketos\b|speechbrain|ppocr|` +
-		`llama[-_]?factory|llama-efficient-tuning|llmtuner|finetuning_type|\bswift (?:sft|pt|rlhf)\b|megatron|sparseml`)},
+	{SignToolkit, toolWord},
 	{SignRanksSaid, later(`(?i)\bddp\b|DistributedDataParallel|torchrun`)},
 	{SignSoftmax, later(`\._softmax_backward_data`)},
 	{SignMoves, later(`t\.to\(device, dtype if t\.is_floating_point|param_applied = fn\(param`)},
@@ -325,6 +329,8 @@ var signsNear = []sign{
 		`[^.]{0,40}?(?:\bstill|\bsame|persist\w*|in vain|仍|还是|依然|(?:not|n't) (?:help|work|solve|fix)\w*)|` +
 		`(?:/dev/shm|\bshm\b|shared memory|共享内存)[^.;，。\n]{0,30}?(?:is|has|already|已经为|已为)\s?` +
 		`(?:already )?(?:[2-9]\d|1\d\d) ?(?:gi?b?)\b`)},
+	{SignReplica, later(`Caught \w*Error in replica 0 on device 0`)},
+	{SignShards, later(`SHARDED_STATE_DICT|ShardedStateDictConfig|save_\w*_sharded\b|state_dict_type=["']?sharded`)},
 	{SignOtherBatch, later(`(?i)\bbatch[ _-]?size (?:of )?(\d+)[.,]?[^.\n]{0,20}?[., ]\s?(?:\w+ ){0,3}?(?:works|is fine|ok|runs|fits)\b`)},
 	{SignOtherBatch, later(`\bBatch size (\d+) succeeded, trying`)},
 	{SignOtherBatch, later(`(?i)\b(\d{1,5}) batch(?:[ _-]?s\w+)?,? (?:it |that |which )?(?:works|runs|is fine|fits)\b`)},

@@ -29,7 +29,7 @@ var vocabulary = sync.OnceValue(func() *words {
 	return newWords(tellings(slices.Concat(
 		torchWords, tensorflowWords, jaxWords, deviceWords, pythonWords, kernelWords,
 		schedulerWords, workerWords, translatedWords,
-		otherWords, hintWords, usageWords(), figureWords, signsFar)))
+		otherWords, hintWords, usageWords(), figureWords, signsFar, farTools())))
 })
 
 // both asks one hint after the other; either may be nil.

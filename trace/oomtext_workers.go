@@ -41,13 +41,17 @@ func readPoolWorker(p *passage) *Crash {
 		return &Crash{Class: Other, Sure: 0.8, Where: event.WhereUnknown, Framework: "python",
 			What: "a worker process of a pool ended with an exception of its own: " + own}
 	}
-	if peak, limit := jobPeak(p); peak != nil && limit != nil && 4**peak < *limit {
+	peak, limit := jobPeak(p)
+	if peak != nil && limit != nil && 4**peak < *limit {
 		return &Crash{Class: Other, Sure: 0.6, Where: event.WhereUnknown, Framework: "python",
 			What: "a worker process of a pool died without saying why; the job's peak of " + peak.String() +
 				" is far below the " + limit.String() + " that it may use"}
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereHost, Framework: "python",
 		What: "a worker process of a pool died without saying why; memory is the usual reason"}
+	if peak != nil && limit != nil && 10**peak >= 9**limit { // the job had reached its limit
+		c.Sure = 0.65
+	}
 	m := exitCodes.FindStringSubmatch(t)
 	switch {
 	case m != nil && (strings.Contains(m[1], "SIGKILL") || strings.Contains(m[1], "-9")):
