@@ -42,7 +42,8 @@ func TestLaunchersThatEndTheirRanks(t *testing.T) {
 
 // TestFrameworksOfKills: words of a launcher up to twelve lines above a kill tell whose it is.
 func TestFrameworksOfKills(t *testing.T) {
-	for above, framework := range map[string]string{"local_rank=3": "pytorch", "python a.py": "python"} {
+	for above, framework := range map[string]string{"local_rank=3": "pytorch",
+		"python a.py": "python"} {
 		for between, want := range map[int]string{0: framework, 11: framework, 12: "other"} {
 			text := above + "\n" + strings.Repeat("a line of another kind\n", between) + "Killed\n"
 			log := readText(t, text)
