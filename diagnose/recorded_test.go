@@ -141,8 +141,8 @@ func TestSeveralLogs(t *testing.T) {
 	if joined(nil) != nil {
 		t.Error("no logs, and one came of them")
 	}
-	for want, logs := range map[string][]*trace.Log{"other": {log(1, 0)}, "ray": {log(1, 0), log(1, 0, "ray")},
-		"pytorch": {log(1, 0), log(1, 0, "pytorch", "ray")}} {
+	for want, logs := range map[string][]*trace.Log{"other": {log(1, 0)},
+		"ray": {log(1, 0), log(1, 0, "ray")}, "pytorch": {log(1, 0), log(1, 0, "pytorch", "ray")}} {
 		if got := frameworkOf(logs); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
