@@ -240,11 +240,7 @@ func efficientWorkspace(half, large bool, heads, s, kv, d int64) int64 {
 	if !half || registers {
 		return heads * queries
 	}
-	splits := divUp(kv, j)
-	if heads >= 256 && kv <= 2*j {
-		splits = 1
-	}
-	splits = max(1, min(splits, 200/heads))
+	splits := max(1, min(divUp(kv, j), 200/heads))
 	return heads * (queries + 2*4*splits*j*divUp(d, i)*i)
 }
 

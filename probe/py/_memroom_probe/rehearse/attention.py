@@ -252,10 +252,7 @@ def efficient_workspace(half: bool, large: bool, heads: int, s: int, t: int, d: 
     queries = -(-s // i) * -(-d // j) * (4 * i * j + 16)
     if not half or registers:
         return heads * queries
-    splits = -(-t // j)
-    if heads >= 256 and t <= 2 * j:
-        splits = 1
-    splits = max(1, min(splits, 200 // heads))
+    splits = max(1, min(-(-t // j), 200 // heads))
     return heads * (queries + 2 * 4 * splits * j * -(-d // i) * i)
 
 
