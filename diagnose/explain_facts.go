@@ -193,6 +193,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.FlaxSeen:      seen(c, h, trace.SignFlax),
 		remedy.VisionSeen:    seen(c, h, trace.SignVision),
 		remedy.Toolkit:       seen(c, h, trace.SignToolkit),
+		remedy.LengthFlag:    seen(c, h, trace.SignLengthFlag),
 		remedy.Padded:        padded.MatchString(c.Text),
 		remedy.RayData:       seen(c, h, trace.SignRayData),
 		remedy.DiskFull:      diskOver.MatchString(c.Text),

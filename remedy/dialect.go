@@ -36,8 +36,9 @@ var dialects = []dialect{
 		`optimizers\.Ada(?:factor|m\(1e-3, gradient_acc))|tf\.keras`), never: []Fact{OldPython}},
 	{is: lazyregexp.New(`\bAutoModel`), never: []Fact{Diffusers, Toolkit}},
 	{is: lazyregexp.New(`TrainingArguments\(|--use_liger|torch\.save\(\{name`), never: []Fact{Toolkit}},
-	{is: lazyregexp.New(`--max_seq_length|gradient_checkpointing_kwargs|tokenizer\(texts`),
-		never: []Fact{Toolkit}},
+	{is: lazyregexp.New(`gradient_checkpointing_kwargs|tokenizer\(texts`), never: []Fact{Toolkit}},
+	// no argument of the Trainer: a script has it, or has not
+	{is: lazyregexp.New(`--max_seq_length`), needs: []Fact{LengthFlag}, never: []Fact{Toolkit}},
 	{is: lazyregexp.New(`in loader:|self\.blocks|loss_fn\(model|CPUOffloadOptimizer\(|model\.parameters\(\)|lm_head\(h\)|` +
 		`accelerator\.accumulate|in dataset:`), needs: []Fact{OwnLoop}, never: []Fact{Toolkit}},
 	{is: lazyregexp.New(`\btune\.`), needs: []Fact{Tune}, never: []Fact{Rollouts}},

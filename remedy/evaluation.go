@@ -176,8 +176,11 @@ func howWindows(job Job, _ Setup) How {
 func howLongest(job Job, _ Setup) How {
 	switch job.Trainer {
 	case Transformers:
-		return How{Args: "--group_by_length True --max_seq_length YOUR_LIMIT   # the longest batch comes " +
-			"first"}
+		grouped := "--group_by_length True"
+		if job.written("--max_seq_length") {
+			grouped += " --max_seq_length YOUR_LIMIT"
+		}
+		return How{Args: grouped + "   # the longest batch comes first"}
 	case Axolotl:
 		return How{Args: "group_by_length: true\nsample_packing: true"}
 	}
