@@ -784,6 +784,9 @@ def _rows_of_tables(file: Any, line: int) -> bool:
     return any(map(_TABLES.search, words)) and not any(map(_MAPS.search, words))
 
 
+_SMALL_ROWS = re.compile(
+    r"clicks?$|ratings?$|user_?ids?$|item_?ids?$|tabular|DataFrame|read_csv", re.I
+)
 _LARGE_ROWS = re.compile(
     r"image|pixel|imread|picture|photo|video|audio|\bwav|sound|spectro|volume|scan|voxel|cloud|"
     r"transforms|^load\(\)$",
@@ -793,7 +796,8 @@ _LARGE_ROWS = re.compile(
 
 def _rows_of_numbers(file: Any, line: int) -> bool:
     """DataLoader(clicks, 8192, num_workers=16): 64 batches of some numbers a row are a few MB"""
-    return not any(map(_LARGE_ROWS.search, _all_words(file)))
+    words = _all_words(file)
+    return any(map(_SMALL_ROWS.search, words)) and not any(map(_LARGE_ROWS.search, words))
 
 
 _SCHEDULE = re.compile(r"schedul|(^|_)(alphas?|betas?|sigmas?|gammas?|lr)(_|$)", re.I)
