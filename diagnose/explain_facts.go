@@ -194,6 +194,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.VisionSeen:    seen(c, h, trace.SignVision),
 		remedy.Toolkit:       seen(c, h, trace.SignToolkit),
 		remedy.LengthFlag:    seen(c, h, trace.SignLengthFlag),
+		remedy.TrainerCLI:    seen(c, h, trace.SignTrainerCLI),
 		remedy.Padded:        padded.MatchString(c.Text),
 		remedy.RayData:       seen(c, h, trace.SignRayData),
 		remedy.DiskFull:      diskOver.MatchString(c.Text),

@@ -89,6 +89,7 @@ const (
 	FlaxSeen      Fact = "Flax is used"
 	VisionSeen    Fact = "torchvision is used"
 	Toolkit       Fact = "a library's own loop trains, by its settings"
+	TrainerCLI    Fact = "Lightning's Trainer is set on the command line"
 	LengthFlag    Fact = "the program takes --max_seq_length"
 	OldPython     Fact = "a Python runs that newer releases do not support"
 	Padded        Fact = "a layout makes an array many times larger"

@@ -285,3 +285,24 @@ var flags = map[Trainer]map[ID]string{
 			"some to the system",
 	},
 }
+
+// trainerFlag is one setting of Lightning's Trainer as a flag of its command line.
+var trainerFlag = lazyregexp.New(`^--trainer\.(\w+)=([\w-]+)$`)
+
+// toTrainer writes flags of Lightning's command line as arguments of its Trainer. Most scripts have
+// no such command line: a log must show it.
+func (job Job) toTrainer(how How) How {
+	if job.Facts == nil || job.Facts[TrainerCLI] || !strings.HasPrefix(how.Args, "--trainer.") {
+		return how
+	}
+	m := trainerFlag.FindStringSubmatch(how.Args)
+	switch {
+	case strings.Contains(how.Code, "Trainer("): // said in Python already
+		how.Args = ""
+	case m != nil:
+		how.Args = "Trainer(" + m[1] + "='" + m[2] + "')"
+	default:
+		how.Args = "with LightningCLI: " + how.Args
+	}
+	return how
+}

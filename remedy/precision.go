@@ -33,9 +33,6 @@ func howMixed(job Job, _ Setup) How {
 	if job.Trainer == Transformers && job.Where == event.WhereMPS {
 		how.Args = "--bf16 True   # on macOS 14 or later"
 	}
-	if job.Facts != nil && job.Trainer == Lightning { // most scripts have no such command line
-		how.Args = "Trainer(precision='bf16-mixed')   # with a command line: " + how.Args
-	}
 	if job.Facts != nil && how.Args != "" {
 		return how // a trainer owns the loop
 	}

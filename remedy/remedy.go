@@ -381,6 +381,7 @@ func (r *Remedy) howTo(job Job) How {
 	} else {
 		how = r.fromTables(job)
 	}
+	how = job.toTrainer(how)
 	// --fit reaches into PyTorch and TensorFlow only, on cards whose memory it can read
 	if how.Fit == "" && len(r.Levels) > 0 && job.Framework != JAX && flags[job.Trainer] == nil &&
 		(job.Facts == nil || job.Facts[TorchSeen] || job.Framework == TensorFlow &&

@@ -103,6 +103,7 @@ const (
 	SignVision     = "vision"      // transforms of torchvision
 	SignToolkit    = "toolkit"     // a library whose own loop trains, by its settings
 	SignLengthFlag = "length_flag" // the program takes --max_seq_length
+	SignTrainerCLI = "trainer_cli" // Lightning's Trainer is set on the command line
 	SignSoftmax    = "softmax"     // source lines of a softmax in the backward pass
 	SignMoves      = "moves"       // source lines of a model that is moved to a device
 	SignLoadSaid   = "load_said"   // somebody says that it happens while weights are loaded
@@ -317,6 +318,7 @@ var signsNear = []sign{
 	{SignVision, later(`\btorchvision\b`)},
 	{SignToolkit, toolWord},
 	{SignLengthFlag, later(`--max_seq_length\b`)},
+	{SignTrainerCLI, later(`LightningCLI|--trainer\.\w|lightning[/\\.]pytorch[/\\.]cli|jsonargparse`)},
 	{SignRanksSaid, later(`(?i)\bddp\b|DistributedDataParallel|torchrun`)},
 	{SignSoftmax, later(`\._softmax_backward_data`)},
 	{SignMoves, later(`t\.to\(device, dtype if t\.is_floating_point|param_applied = fn\(param`)},
@@ -368,7 +370,8 @@ var signsFar = []entry{
 		"available kv cache memory", "pytorch_mps_high", "object_store_memory",
 		"spilled ", "resuming from", "created tensorflow device", "created device", "freememory",
 		"resume_from_checkpoint", "save_steps", "num_workers", "num-workers",
-		"eval_batch_size", "val_batch_size", "batch_size_val", "--max_seq_length",
+		"eval_batch_size", "val_batch_size", "batch_size_val",
+		"--max_seq_length", "lightningcli", "--trainer.", "jsonargparse",
 		"index out of range in self", "indexselect", "device-side assert", "< n_classes"}, hint: hintSigns},
 }
 
