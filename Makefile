@@ -11,10 +11,10 @@ DIST := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 RACE := ./supervise/... ./meter/... ./trial/local/...
 # Packages whose tests take minutes: each test is a job of its own.
 SPLIT := ./probe ./cli ./supervise ./attack ./trial/conformance ./feed/serve
-# The Python environments of the tests beside the main one: a file of pins each. peers is for bench/feed alone.
-ENVIRONMENTS := $(filter-out peers,$(patsubst testenv/requirements-%.txt,%,$(wildcard testenv/requirements-*.txt)))
+# The Python environments of `make test-real` beside the main one: a file of pins each. peers is for bench/feed alone.
+ENVIRONMENTS := $(filter-out peers examples,$(patsubst testenv/requirements-%.txt,%,$(wildcard testenv/requirements-*.txt)))
 
-.PHONY: build demo test test-fast check attack fuzz mutate bench lint dist wheel clean
+.PHONY: build demo test test-real test-fast check attack fuzz mutate bench lint dist wheel docs clean
 build: bin/memroom
 bin/memroom: $(shell git ls-files -co --exclude-standard '*.go' '*.py' 'web/*' go.mod go.sum 2>/dev/null)
 	go build -o $@ ./cmd/memroom
@@ -22,19 +22,24 @@ bin/memroom: $(shell git ls-files -co --exclude-standard '*.go' '*.py' 'web/*' g
 demo: bin/memroom ## the main job, on a machine without a GPU
 	@examples/demo
 
-# Linters, fuzzing and release builds run beside the tests. Environments are installed in the background; a test that
-# needs one waits for it. The page's tests share one browser: starting one costs more than most of them. Ray's workers
+# Linters run beside the tests. testenv/suite/real.txt lists what `make test` leaves to `make test-real`, which installs
+# further environments in the background; a test that needs one waits for it. The page's tests share one browser: starting one costs more than most of them. Ray's workers
 # run at niceness 15 by themselves: beside other tests they would wait for all of these while Ray's servers go on.
-test: ## everything: linters, types, fuzzing, release builds, and all tests against real frameworks
-	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true) MEMROOM_TEST_ENSURE=1 OMP_NUM_THREADS=1 \
-	   RAY_worker_niceness=0; \
+test: ## linters, types, the page in a browser, and tests against one PyTorch and one TensorFlow
+	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true) OMP_NUM_THREADS=1; \
 	 [ -n "$$MEMROOM_TEST_PYTHON" ] || echo "SKIPPING everything that needs PyTorch or TensorFlow: see the lines above"; \
-	 { for name in $(ENVIRONMENTS); do testenv/ensure $$name || true; done; } >/dev/null & \
 	 mkdir -p bin; \
 	 go run ./testenv/suite -times bin/times.txt $(addprefix -split ,$(SPLIT)) $(addprefix -race ,$(RACE)) \
-	   -beside 'cd web/browsertest && go test -json -timeout 3h .' \
-	   -beside 'testenv/checks style' -beside 'testenv/checks release' -beside 'testenv/checks fuzz_all' | \
+	   -beside 'cd web/browsertest && go test -json -timeout 3h .' -beside 'testenv/checks style' | \
 	   go run ./testenv/count
+
+test-real: ## the rest: other releases, Ray, Slurm, PostgreSQL, an object store, fuzzing, release builds
+	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true) MEMROOM_TEST_ENSURE=1 OMP_NUM_THREADS=1 \
+	   RAY_worker_niceness=0; \
+	 { for name in $(ENVIRONMENTS); do testenv/ensure $$name || true; done; } >/dev/null & \
+	 mkdir -p bin; \
+	 go run ./testenv/suite -real -times bin/times-real.txt $(addprefix -split ,$(SPLIT)) \
+	   -beside 'testenv/checks release' -beside 'testenv/checks fuzz_all' | go run ./testenv/count
 
 test-fast: ## the part without frameworks
 	@{ MEMROOM_TEST_PYTHON= go test -json ./... 2>&1 || true; } | go run ./testenv/count
@@ -65,6 +70,10 @@ dist: ## release binaries: reproducible, version from build info
 
 wheel: dist ## Python wheels: the command, the probe and `import memroom` in one file a platform
 	@go run ./probe/wheel -version $(VERSION)
+
+docs: ## the site: documents, a page a lint rule, a page a remedy, in dist/site
+	@rm -rf dist/pages && go run ./docs/site dist/pages
+	@$$(testenv/ensure docs) -m mkdocs build --quiet && echo dist/site/index.html
 
 clean:
 	rm -rf bin dist

@@ -1,5 +1,5 @@
 // Package memroom_test guards the shape of the house: which part may import which, and that each
-// says what it is for.
+// has a package comment.
 package memroom_test
 
 import (
@@ -28,6 +28,7 @@ type part struct {
 const (
 	pure     = "it is pure thought: values in, values out; whoever needs more hands it in as a value"
 	edge     = "it knows one technology; package cli connects it with the others"
+	python   = "it only embeds Python; the probe installs it"
 	assembly = "assembly points one way: report, api <- cli <- cmd/memroom"
 )
 
@@ -38,17 +39,21 @@ var layout = map[string]part{
 	"lazyregexp": {nil, pure},
 	"trace":      {[]string{"event", "lazyregexp"}, pure},
 	"allocsim":   {[]string{"event"}, pure},
-	"tape":       {[]string{"event"}, pure},
+	"tape":       {[]string{"event", "tape/kernels"}, pure},
 	"models":     {[]string{"event", "tape"}, pure},
 	"remedy":     {[]string{"event", "lazyregexp"}, pure},
 	"diagnose":   {[]string{"event", "lazyregexp", "trace", "allocsim", "remedy"}, pure},
+	"explain":    {[]string{"event", "lazyregexp", "trace", "allocsim", "remedy", "diagnose"}, pure},
 	"plan":       {[]string{"event", "allocsim", "tape", "models", "remedy"}, pure},
-	"lint":       {[]string{"event"}, pure},
+	"lint":       {[]string{"event", "lint/py"}, pure},
 	"fit":        {[]string{"event", "remedy"}, pure},
 	"trial":      {[]string{"event"}, pure},
+	"guard":      {[]string{"event", "plan"}, pure},
 
 	"meter": {[]string{"event"}, edge},
-	"probe": {[]string{"event"}, edge},
+	"probe": {[]string{"event", "fit/py", "lint/py", "plan/calibrate", "plan/rehearse",
+		"plan/standard", "python", "tape/kernels"},
+		edge + ". It installs the Python that other rooms embed"},
 	"store": {[]string{"event"}, edge},
 	"feed":  {[]string{"event"}, edge},
 	"relay": {[]string{"lazyregexp"}, edge + ". It reads a run's folder as files, whoever wrote them"},
@@ -70,30 +75,40 @@ var layout = map[string]part{
 		edge + ". It is a cluster of trial/remote"},
 	"trial/slurm": {[]string{"event", "trial", "trial/remote"},
 		edge + ". It is a cluster of trial/remote"},
-	"trial/local": {[]string{"event", "trial", "meter", "supervise"},
+	"trial/local": {[]string{"event", "lazyregexp", "trial", "meter", "supervise"},
 		edge + ". A trial on this machine is a supervised run; the store comes in from cli"},
 
 	"trial/conformance": {nil,
 		"it holds the tests that every engine passes, through the built binary"},
 
-	"web": {nil, "it only embeds the page's files"},
-	"report": {[]string{"event", "allocsim", "remedy", "fit", "diagnose", "plan", "lint", "trial",
-		"web"}, assembly},
+	"docs": {[]string{"event", "lint", "remedy"}, assembly + ". It prints catalogues as pages"},
+
+	"web":            {nil, "it only embeds the page's files"},
+	"fit/py":         {nil, python},
+	"lint/py":        {nil, python},
+	"plan/calibrate": {nil, python},
+	"plan/rehearse":  {nil, python},
+	"plan/standard":  {nil, python},
+	"python":         {nil, python},
+	"tape/kernels":   {nil, "it holds data that Go and Python read"},
+	"report": {[]string{"event", "allocsim", "remedy", "fit", "diagnose", "explain", "plan", "lint",
+		"trial", "guard", "web"}, assembly},
 	"api": {[]string{"event", "trace", "allocsim", "remedy", "fit", "diagnose", "models", "plan",
 		"store", "relay", "central", "trial", "trial/engine", "web", "report"},
 		assembly + ". It reads the store itself; what it needs of supervise comes in as functions"},
-	"cli": {[]string{"event", "trace", "allocsim", "remedy", "fit", "diagnose", "tape", "models",
+	"cli": {[]string{"event", "trace", "allocsim", "remedy", "fit", "diagnose", "explain", "tape",
+		"models",
 		"plan", "lint", "meter", "probe", "store", "relay", "central", "feed", "supervise",
 		"fit/driver", "trial",
 		"trial/studyfile", "trial/engine", "trial/local", "trial/relay", "trial/remote",
-		"trial/ray", "trial/slurm", "trial/optuna",
+		"trial/ray", "trial/slurm", "trial/optuna", "guard",
 		"report", "api"}, assembly},
 	"cmd":     {[]string{"cli"}, assembly},
 	"testenv": {nil, "tests of every part use it"},
 	"testenv/recorded": {[]string{"event", "tape", "models", "testenv"},
 		"tests of tape and models use it"},
 	"attack": {nil, "it attacks the built binary from outside and knows none of its parts"},
-	"bench": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "models", "plan",
+	"bench": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "explain", "models", "plan",
 		"trial", "trial/engine", "report"}, "benchmarks measure the parts, they do not assemble them"},
 }
 
@@ -123,7 +138,7 @@ func listPackages(t *testing.T) []goPackage {
 	return packages
 }
 
-// placeOf gives the layout entry a package belongs to: itself if listed, else its top folder.
+// placeOf returns the layout entry a package belongs to: itself if listed, else its top folder.
 func placeOf(importPath string) string {
 	path := strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
 	if _, listed := layout[path]; listed {
@@ -133,7 +148,7 @@ func placeOf(importPath string) string {
 	return top
 }
 
-// violations gives a sentence for each import that points the wrong way.
+// violations returns a sentence for each import that points the wrong way.
 func violations(packages []goPackage) []string {
 	var wrong []string
 	for _, p := range packages {
@@ -175,8 +190,8 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 }
 
-// unused gives a sentence for each grant that no package makes use of, and for each part without a
-// package.
+// unused returns a sentence for each grant that no package makes use of, and for each part without
+// a package.
 func unused(layout map[string]part, packages []goPackage) []string {
 	exists, used := map[string]bool{}, map[string]bool{}
 	for _, p := range packages {
@@ -201,7 +216,8 @@ func unused(layout map[string]part, packages []goPackage) []string {
 	return idle
 }
 
-// TestNothingIsGrantedInAdvance: the layout says what is, so that a new import is a decision.
+// TestNothingIsGrantedInAdvance: the layout grants only imports that exist, so that a new one is a
+// decision.
 func TestNothingIsGrantedInAdvance(t *testing.T) {
 	packages := listPackages(t)
 	for i, p := range packages { // imports of the other systems count too
@@ -340,7 +356,7 @@ func TestDocumentsFitTheScreen(t *testing.T) {
 	}
 }
 
-// wideLines gives the lines of a document that are too wide and could be broken.
+// wideLines returns the lines of a document that are too wide and could be broken.
 func wideLines(text string) (wide []int) {
 	fenced := false
 	for i, line := range strings.Split(text, "\n") {
@@ -356,7 +372,7 @@ func wideLines(text string) (wide []int) {
 	return wide
 }
 
-// rawLines gives the lines that texts in backquotes reach over.
+// rawLines returns the lines that texts in backquotes reach over.
 func rawLines(source []byte) map[int]bool {
 	var s scanner.Scanner
 	files := token.NewFileSet()

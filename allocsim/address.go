@@ -9,22 +9,22 @@ import (
 // decide which of two equally large free blocks is taken up to PyTorch 2.11, so they are not a
 // detail.
 type Driver interface {
-	// Malloc gives the address of a new segment of size bytes.
+	// Malloc returns the address of a new segment of size bytes.
 	Malloc(size int64) uint64
 	// Free takes back a segment that Malloc gave.
 	Free(addr uint64, size int64)
-	// Reserve gives the address of a range for an expandable segment; Free takes it back.
+	// Reserve returns the address of a range for an expandable segment; Free takes it back.
 	Reserve(size int64) uint64
 }
 
-// Bounds of the synthetic address space: ranges for expandable segments lie far above everything
-// cudaMalloc gives.
+// Bounds of the synthetic address space: ranges for expandable segments lie far above every address
+// that cudaMalloc returns.
 const (
 	mallocTop   = 0x7f00_0000_0000
 	reserveBase = 0x1000_0000_0000_0000
 )
 
-// reserver gives address ranges that never meet those of cudaMalloc, ascending.
+// reserver hands out address ranges that never meet those of cudaMalloc, ascending.
 type reserver struct{ next uint64 }
 
 func (r *reserver) Reserve(size int64) uint64 {
@@ -59,7 +59,7 @@ type addrRange struct {
 
 type hole struct{ at, size uint64 }
 
-// NewLinuxDriver gives an empty address space.
+// NewLinuxDriver returns an empty address space.
 func NewLinuxDriver() *LinuxDriver { return &LinuxDriver{top: mallocTop} }
 
 // Malloc implements Driver.
@@ -112,7 +112,7 @@ func (d *LinuxDriver) newRange(want uint64) uint64 {
 	return r.base
 }
 
-// outside gives addresses above all ranges: no card fills the space below, but a timeline that
+// outside hands out addresses above all ranges: no card fills the space below, but a timeline that
 // makes no sense can.
 func (d *LinuxDriver) outside(want uint64) uint64 {
 	const room = 1 << 60
@@ -204,7 +204,7 @@ func (r *addrRange) cut(from, to uint64) {
 	r.holes = rest
 }
 
-// RecordedDriver gives the addresses that a real driver gave, for as long as the same sizes are
+// RecordedDriver hands out the addresses that a real driver gave, for as long as the same sizes are
 // asked for in the same order; from then on it follows LinuxDriver's habits around what it has
 // given.
 type RecordedDriver struct {
@@ -213,7 +213,7 @@ type RecordedDriver struct {
 	left     bool // the recording's path
 }
 
-// NewRecordedDriver gives the addresses of recorded segments in order.
+// NewRecordedDriver returns the addresses of recorded segments in order.
 func NewRecordedDriver(recorded []SegmentAt) *RecordedDriver {
 	return &RecordedDriver{recorded: recorded}
 }
@@ -240,7 +240,7 @@ type AscendingDriver struct {
 	next uint64
 }
 
-// NewAscendingDriver gives an empty address space.
+// NewAscendingDriver returns an empty address space.
 func NewAscendingDriver() *AscendingDriver { return &AscendingDriver{next: 1 << 40} }
 
 // Malloc implements Driver.
@@ -261,7 +261,7 @@ type RandomDriver struct {
 	beyond uint64 // addresses given out after most slots were taken
 }
 
-// NewRandomDriver gives an empty address space whose order depends on the seed alone.
+// NewRandomDriver returns an empty address space whose order depends on the seed alone.
 func NewRandomDriver(seed uint64) *RandomDriver {
 	return &RandomDriver{random: rand.New(rand.NewPCG(seed, 1)), taken: map[uint64]bool{}}
 }

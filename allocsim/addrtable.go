@@ -25,7 +25,7 @@ func newAddrTable() *addrTable {
 // in the middle bits; multiplying spreads them.
 func (t *addrTable) home(addr uint64) int { return int(addr * 0x9e3779b97f4a7c15 >> t.shift) }
 
-// find gives the entry of an address, nil if there is none. It is valid until the next put or
+// find returns the entry of an address, nil if there is none. It is valid until the next put or
 // remove.
 func (t *addrTable) find(addr uint64) *addrSlot {
 	mask := len(t.slots) - 1

@@ -8,7 +8,7 @@ import (
 	"memroom/event"
 )
 
-// Options say which allocator to model and what memory it finds.
+// Options select the allocator to model and the memory that it finds.
 type Options struct {
 	Config  Config
 	Version string // torch release such as "2.11"; empty is LatestChecked
@@ -23,7 +23,7 @@ type Options struct {
 	// DeviceTotal.
 	Outside event.Bytes
 
-	// Driver gives addresses; nil is a new LinuxDriver.
+	// Driver hands out addresses; nil is a new LinuxDriver.
 	Driver Driver
 	// Record, when set, hears everything that PyTorch's own recorder would write down.
 	Record func(event.Entry)
@@ -86,7 +86,7 @@ const (
 // than any.
 const unknownCard = int64(1 << 40)
 
-// New gives an allocator that holds nothing yet.
+// New returns an allocator that holds nothing yet.
 func New(o Options) (*Allocator, error) {
 	ver, err := ParseVersion(o.Version)
 	if err != nil {
@@ -137,25 +137,25 @@ func (a *Allocator) addPools(id event.PoolID) int {
 	return len(a.pools) - 1
 }
 
-// Stats gives the figures of torch.cuda.memory_stats at this moment.
+// Stats returns the figures of torch.cuda.memory_stats at this moment.
 func (a *Allocator) Stats() *Stats { return &a.stats }
 
-// Reserved gives the bytes held from the driver.
+// Reserved returns the bytes held from the driver.
 func (a *Allocator) Reserved() event.Bytes { return event.Bytes(a.reserved) }
 
-// Addr gives the address of a live allocation.
+// Addr returns the address of a live allocation.
 func (a *Allocator) Addr(b Block) uint64 { return a.blocks[b.ref].addr }
 
-// Size gives the bytes a live allocation occupies: at least what was asked for.
+// Size returns the bytes a live allocation occupies: at least what was asked for.
 func (a *Allocator) Size(b Block) event.Bytes { return event.Bytes(a.blocks[b.ref].size) }
 
-// live tells whether b is allocated, or freed and pending.
+// live reports whether b is allocated, or freed and pending.
 func (a *Allocator) live(b Block, state blockState) bool {
 	return b.gen != 0 && a.blocks[b.ref].gen == b.gen && a.blocks[b.ref].state == state
 }
 
 // Malloc allocates size bytes on a stream of the default pool. The error is an *OutOfMemory, or
-// says that the size is not one.
+// reports that the size is invalid.
 func (a *Allocator) Malloc(size int64, stream uint64) (Block, error) {
 	return a.MallocIn(0, size, stream)
 }
@@ -193,7 +193,7 @@ const (
 	effortPerEntry = 4096
 )
 
-// overworked tells whether searches took more time than a number of entries or operations is
+// overworked reports whether searches took more time than a number of entries or operations is
 // allowed.
 func (a *Allocator) overworked(entries int) bool {
 	effort := a.effort
@@ -214,10 +214,10 @@ func (a *Allocator) poolFor(index int, s int64) *pool {
 	return &a.pools[index][large]
 }
 
-// collecting tells whether old blocks are collected before the driver is asked.
+// collecting reports whether old blocks are collected before the driver is asked.
 func (a *Allocator) collecting() bool { return a.limit > 0 && a.config.GCThreshold > 0 }
 
-// find takes the best free block for a rounded size out of its set, or gives 0.
+// find takes the best free block for a rounded size out of its set. It returns 0 if there is none.
 func (a *Allocator) find(g *group, s int64) blockRef {
 	if a.collecting() {
 		g.pool.searches++
@@ -229,7 +229,7 @@ func (a *Allocator) find(g *group, s int64) blockRef {
 	return a.takeAt(g, c)
 }
 
-// bestFit gives the position of the free block that a request for s bytes gets.
+// bestFit returns the position of the free block that a request for s bytes gets.
 func (a *Allocator) bestFit(g *group, s int64) (cursor, bool) {
 	c := g.free.seek(&freeKey{size: s})
 	k := g.free.at(c)
@@ -251,7 +251,7 @@ func (a *Allocator) bestFit(g *group, s int64) (cursor, bool) {
 	return c, true
 }
 
-// handOut splits the block where the rules say so and marks it as allocated.
+// handOut splits the block where the rules require it and marks it as allocated.
 func (a *Allocator) handOut(ref blockRef, requested, s int64) blockRef {
 	b := &a.blocks[ref]
 	seg := &a.segs[b.seg]
@@ -326,7 +326,7 @@ func (a *Allocator) splitFront(ref blockRef, s int64, pooled *PoolStats) blockRe
 	return front
 }
 
-// Free releases a live allocation; it can be reused at once. Like FreePending it tells whether b
+// Free releases a live allocation; it can be reused at once. Like FreePending it reports whether b
 // was allocated.
 func (a *Allocator) Free(b Block) bool {
 	if !a.live(b, stateActive) {

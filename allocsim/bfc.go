@@ -38,7 +38,7 @@ type BFCOptions struct {
 	// Growth is set_memory_growth(True): begin with 2 MiB and double. Without it the first request
 	// takes the whole limit.
 	Growth bool
-	// CollectGarbage gives wholly free regions back before failing; on for GPUs
+	// CollectGarbage returns wholly free regions to the driver before failing; on for GPUs
 	// (TF_ENABLE_GPU_GARBAGE_COLLECTION).
 	CollectGarbage bool
 	// CoalesceRegions joins a region with the one it directly follows (GPUs with virtual memory
@@ -47,13 +47,13 @@ type BFCOptions struct {
 	// SlackFraction bounds the waste inside a chunk as a part of the limit; 0 means 128 MiB
 	// (experimental.internal_fragmentation_fraction).
 	SlackFraction float64
-	// Region is the driver: it gives the address of a new region, or false when it has not that
-	// much. Nil means a driver that never refuses and hands out descending addresses, as Linux and
-	// CUDA do.
+	// Region stands for the driver. It returns the address of a new region, or false if the driver
+	// has too little memory left. Nil means a driver that never refuses and hands out descending
+	// addresses, as Linux and CUDA do.
 	Region func(size int64) (addr uint64, ok bool)
 }
 
-// BFCStats are the figures TensorFlow prints in its dump and gives through get_memory_info.
+// BFCStats are the figures TensorFlow prints in its dump and returns through get_memory_info.
 type BFCStats struct {
 	Limit        event.Bytes `json:"limit"`
 	InUse        event.Bytes `json:"in_use"`
@@ -133,7 +133,7 @@ func bfcBin(size int64) int {
 	return min(bfcBins-1, max(0, bits.Len64(uint64(max(size, bfcQuantum))>>8)-1))
 }
 
-// Malloc gives the address of a chunk for size bytes. It fails with ErrBFCFull where TensorFlow
+// Malloc returns the address of a chunk for size bytes. It fails with ErrBFCFull where TensorFlow
 // would report RESOURCE_EXHAUSTED (after its ten seconds of waiting for another thread to free
 // something).
 func (b *BFC) Malloc(size int64) (uint64, error) {
@@ -223,7 +223,7 @@ func (b *BFC) remove(c *bfcChunk) {
 	}
 }
 
-// coalesce merges the free chunk c, which is in no bin, with its free neighbours and gives the
+// coalesce merges the free chunk c, which is in no bin, with its free neighbours and returns the
 // result.
 func (b *BFC) coalesce(c *bfcChunk) *bfcChunk {
 	if n := c.next; n != nil && !n.inUse {
@@ -255,8 +255,8 @@ func (b *BFC) extend(rounded int64) bool {
 		return false
 	}
 	grown := false
-	for rounded > b.nextRegion {
-		b.nextRegion *= 2
+	for rounded > b.nextRegion && b.nextRegion < 1<<61 {
+		b.nextRegion = max(bfcQuantum, 2*b.nextRegion)
 		grown = true
 	}
 	size := min(b.nextRegion, available)
@@ -313,7 +313,7 @@ func (b *BFC) addRegion(addr uint64, size int64) {
 	b.insert(c)
 }
 
-// collectGarbage gives every wholly free region back to the driver, if that could make room for
+// collectGarbage returns every wholly free region back to the driver, if that could make room for
 // rounded bytes.
 func (b *BFC) collectGarbage(rounded int64) bool {
 	if !b.opts.CollectGarbage {
@@ -340,7 +340,7 @@ func (b *BFC) collectGarbage(rounded int64) bool {
 	return true
 }
 
-// Stats gives the figures TensorFlow would print now.
+// Stats returns the figures TensorFlow would print now.
 func (b *BFC) Stats() BFCStats {
 	s := b.stats
 	s.Limit, s.InUse, s.Pool = b.opts.Limit, event.Bytes(b.inUse), event.Bytes(b.pool)

@@ -59,8 +59,8 @@ func readBFCRecord(t *testing.T, path string) *bfcRecord {
 	return r
 }
 
-// driver gives the recorded regions and refuses any other size: a model that asks for one byte more
-// or less in its back-pedalling never gets its region.
+// driver hands out the recorded regions and refuses any other size: a model that asks for one byte
+// more or less in its back-pedalling never gets its region.
 func (r *bfcRecord) driver(size int64) (uint64, bool) {
 	if r.nextRegion == len(r.Regions) || r.Regions[r.nextRegion][1] != size {
 		r.refused++

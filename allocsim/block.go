@@ -5,7 +5,7 @@ import "memroom/event"
 // blockRef is an index into Allocator.blocks; 0 is "none".
 type blockRef int32
 
-// blockState says who may use a block. Blocks that are free or unmapped can be taken.
+// blockState is who may use a block. Blocks that are free or unmapped can be taken.
 type blockState uint8
 
 const (
@@ -32,7 +32,7 @@ type block struct {
 
 func (b *block) whole() bool { return b.prev == 0 && b.next == 0 }
 
-// takeable tells whether the block is free or unmapped.
+// takeable reports whether the block is free or unmapped.
 func (b *block) takeable() bool { return b.state == stateFree || b.state == stateUnmapped }
 
 // segment is what the driver gave in one piece: a cudaMalloc, or the address range of an expandable
@@ -65,7 +65,7 @@ type pool struct {
 	searches int64 // calls of the free-block search while garbage collection is possible
 }
 
-// group gives the part of the pool for a stream, making it on first use.
+// group returns the part of the pool for a stream, making it on first use.
 func (p *pool) group(stream uint64) *group {
 	if p.last != nil && p.last.stream == stream {
 		return p.last
@@ -101,7 +101,7 @@ func (a *Allocator) dropBlock(ref blockRef) { a.unused = append(a.unused, ref) }
 
 func (a *Allocator) groupOf(b *block) *group { return a.segs[b.seg].group }
 
-// key gives the block's place in its free set.
+// key returns the block's place in its free set.
 func (a *Allocator) key(ref blockRef, b *block) freeKey {
 	k := freeKey{size: b.size, addr: b.addr, block: ref}
 	switch a.ties {
@@ -171,7 +171,7 @@ func (a *Allocator) linkBefore(n, p blockRef) {
 }
 
 // absorb merges the neighbour src into dst when both can be taken and both are mapped, or neither
-// is. It gives the bytes gained.
+// is. It returns the number of bytes gained.
 func (a *Allocator) absorb(dst, src blockRef) int64 {
 	if src == 0 {
 		return 0

@@ -82,7 +82,7 @@ func ParseConf(text string) (Config, error) {
 	return c, nil
 }
 
-// confKeys says what to do with each key's value.
+// confKeys maps each key to the function that applies its value.
 var confKeys = map[string]func(*Config, *confParser) error{
 	"max_split_size_mb": func(c *Config, p *confParser) error {
 		err := p.megabytes(&c.MaxSplit, 20)
@@ -172,7 +172,7 @@ func confTokens(text string) []string {
 
 func (p *confParser) done() bool { return len(p.tokens) == 0 }
 
-// next gives the next token, "" at the end.
+// next returns the next token, "" at the end.
 func (p *confParser) next() string {
 	if p.done() {
 		return ""

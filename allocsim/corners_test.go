@@ -10,8 +10,8 @@ import (
 	"memroom/event"
 )
 
-// TestAddressesOfOneCardNeverOverlap: however many segments there are, each has its own room, and
-// the same seed gives the same addresses.
+// TestAddressesOfOneCardNeverOverlap checks that segments never overlap, however many there are,
+// and that the same seed leads to the same addresses.
 func TestAddressesOfOneCardNeverOverlap(t *testing.T) {
 	const slots, size = 1 << 19, 3 << 30
 	one, same, other := allocsim.NewRandomDriver(5), allocsim.NewRandomDriver(5),
@@ -20,7 +20,8 @@ func TestAddressesOfOneCardNeverOverlap(t *testing.T) {
 	differ := 0
 	for i := range slots*3/4 + 1000 {
 		addr := one.Malloc(size)
-		// a multiple of the size apart, or in slots of a tebibyte: equal addresses are the only overlap
+		// addresses are a multiple of the size apart, or in slots of a tebibyte: only equal ones
+		// overlap
 		if seen[addr] || addr == 0 {
 			t.Fatalf("segment %d lies at %#x, where another is", i, addr)
 		}
@@ -109,8 +110,8 @@ func TestFractionsOfACard(t *testing.T) {
 	}
 }
 
-// TestSettingsOfRecordings: what a recording says about its allocator is taken where it makes
-// sense; what does not is named, and the default stays.
+// TestSettingsOfRecordings checks that the allocator settings in a recording are used where they
+// make sense. A setting that does not is named, and the default stays.
 func TestSettingsOfRecordings(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings event.AllocatorSettings

@@ -133,8 +133,9 @@ func TestTimelinesOfFrees(t *testing.T) {
 	}
 }
 
-// TestWhatNoEntryExplains: frees of nothing, second frees and releases of what is in use are told
-// where the recording is whole; what may lie before its beginning is not.
+// TestWhatNoEntryExplains checks that frees of nothing, double frees and releases of memory in use
+// are reported where the recording is complete. What may have its cause before the beginning of the
+// recording is not reported.
 func TestWhatNoEntryExplains(t *testing.T) {
 	begin := []event.Entry{entry(event.KindSegmentAlloc, 0, 20), entry(event.KindAlloc, 0, 8)}
 	for name, c := range map[string]struct {
@@ -216,8 +217,8 @@ func TestPoolsOfWaitingSegments(t *testing.T) {
 	}
 }
 
-// TestLimitsThatRecordingsShow: a request that failed tells what is too much, the highest that was
-// reserved what is not.
+// TestLimitsThatRecordingsShow checks the bounds of the limit: a failed request bounds it from
+// above, and the peak of reserved bytes from below.
 func TestLimitsThatRecordingsShow(t *testing.T) {
 	oom := func(size int64) event.Entry { return event.Entry{Kind: event.KindOOM, Size: size * mib} }
 	grow := func(at, size int64) []event.Entry {
@@ -328,7 +329,7 @@ func TestWhoEmptiedTheCache(t *testing.T) {
 	}
 }
 
-// TestSurveyOfEntries: what one look over them tells.
+// TestSurveyOfEntries checks what one pass over the entries finds.
 func TestSurveyOfEntries(t *testing.T) {
 	rec := &event.Recording{Segments: []event.Segment{{Addr: 70, Stream: 9, Pool: event.PoolID{0, 1},
 		Blocks: []event.Block{{Stack: 4}}}, {Addr: 71, Stream: 2}}}
@@ -450,7 +451,8 @@ func TestSettingsFromOutside(t *testing.T) {
 	}
 }
 
-// TestPlacementsThatDiffer: each is told once, with what the model would have done.
+// TestPlacementsThatDiffer checks that each difference is reported once, with what the model would
+// have done.
 func TestPlacementsThatDiffer(t *testing.T) {
 	begin := []event.Entry{entry(event.KindSegmentAlloc, 0, 20), entry(event.KindAlloc, 0, 8)}
 	for name, c := range map[string]struct {

@@ -8,7 +8,7 @@ import (
 	"memroom/event"
 )
 
-// withoutBeginning gives the recording as a ring buffer would have kept it: the first entries are
+// withoutBeginning returns the recording as a ring buffer would have kept it: the first entries are
 // lost.
 func withoutBeginning(rec *event.Recording, lost int) *event.Recording {
 	cut := *rec

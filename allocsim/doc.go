@@ -11,9 +11,9 @@
 //	conf, err := allocsim.ParseConf("expandable_segments:True")
 //	result, err := allocsim.Run(timeline, allocsim.Options{Config: conf, Limit: 9 * event.GiB})
 //
-// [Run] sends a whole [event.Timeline] through the allocator and gives peaks, retries and the first
-// request that did not fit. [New] gives the allocator itself, to be driven request by request:
-// [Allocator.Malloc], [Allocator.Free], [Allocator.EmptyCache], [Allocator.Stats],
+// [Run] sends a whole [event.Timeline] through the allocator and returns peaks, retries and the
+// first request that did not fit. [New] returns the allocator itself, to be driven request by
+// request: [Allocator.Malloc], [Allocator.Free], [Allocator.EmptyCache], [Allocator.Stats],
 // [Allocator.Segments]. [Replay] checks a recorded history against the model, and derives from it
 // the timeline that other settings can be tried on.
 //

@@ -30,7 +30,7 @@ func (a *Allocator) bestExpandable(g *group, c cursor, k *freeKey) (cursor, *fre
 	}
 }
 
-// couldGrowTo gives the block's size with the unmapped block behind it.
+// couldGrowTo returns the block's size with the unmapped block behind it.
 func (a *Allocator) couldGrowTo(ref blockRef) int64 {
 	b := &a.blocks[ref]
 	if b.next != 0 && a.blocks[b.next].state == stateUnmapped {
@@ -85,13 +85,13 @@ func (a *Allocator) growthPoint(g *group, s int64) blockRef {
 	return 0
 }
 
-// rangeSize gives the address space of an expandable segment: one eighth more than the card.
+// rangeSize returns the address space of an expandable segment: one eighth more than the card.
 func (a *Allocator) rangeSize(g *group) int64 {
 	page := a.pageOf(g)
 	return (a.total + a.total/8 + page - 1) / page * page
 }
 
-// pageOf gives the granularity of mapping.
+// pageOf returns the granularity of mapping.
 func (a *Allocator) pageOf(g *group) int64 {
 	if g.pool.small {
 		return smallSegment
@@ -114,8 +114,8 @@ func (a *Allocator) addRange(g *group, base uint64, size, page int64) blockRef {
 }
 
 // mapPages maps the whole pages that cover the first size bytes of an unmapped block and merges the
-// result with its free neighbours. It tells whether the card had room. Only a recording that makes
-// no sense has a block that ends inside a page.
+// result with its free neighbours. It reports whether the card had room. Only a recording that
+// makes no sense has a block that ends inside a page.
 func (a *Allocator) mapPages(ref blockRef, size int64) bool {
 	page := a.segs[a.blocks[ref].seg].page
 	size = min((size+page-1)/page*page, a.blocks[ref].size)
@@ -144,7 +144,7 @@ func (a *Allocator) mapExactly(ref blockRef, size int64) {
 	a.tell(event.KindSegmentMap, addr, size, g)
 }
 
-// pagesInside gives the whole pages inside a block, as offsets from the segment's base; begin >=
+// pagesInside returns the whole pages inside a block, as offsets from the segment's base; begin >=
 // end means none.
 func (s *segment) pagesInside(b *block) (begin, end uint64) {
 	page := uint64(s.page)
@@ -164,7 +164,7 @@ func (a *Allocator) unmapPages(ref blockRef) {
 	a.dropIfUnmapped(ref)
 }
 
-// dropIfUnmapped gives back the address range of an expandable segment once nothing of it is
+// dropIfUnmapped frees the address range of an expandable segment once nothing of it is
 // mapped.
 func (a *Allocator) dropIfUnmapped(ref blockRef) {
 	if !a.blocks[ref].whole() {
@@ -215,7 +215,7 @@ func (a *Allocator) forgetUnmapped(ref blockRef) {
 	}
 }
 
-// unmappedIndex gives the place of an address among the unmapped blocks of a group.
+// unmappedIndex returns the place of an address among the unmapped blocks of a group.
 func (a *Allocator) unmappedIndex(g *group, addr uint64) int {
 	i, _ := slices.BinarySearchFunc(g.unmapped, addr, func(ref blockRef, addr uint64) int {
 		switch {

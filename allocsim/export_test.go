@@ -16,7 +16,7 @@ const (
 // Plausible is plausible, for tests.
 func Plausible(e *event.Entry) bool { return plausible(e) }
 
-// Check walks over the whole state and says where it contradicts itself.
+// Check walks over the whole state and returns an error where it contradicts itself.
 func (a *Allocator) Check() error {
 	if z := a.blocks[0]; z != (block{}) {
 		return fmt.Errorf("block 0, which is none, became %+v", z)

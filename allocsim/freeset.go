@@ -38,7 +38,7 @@ type freeSet struct {
 // cursor is a position in a freeSet; it is invalid after a change of the set.
 type cursor struct{ leaf, i int }
 
-// seek gives the first position whose key is not below k.
+// seek returns the first position whose key is not below k.
 func (s *freeSet) seek(k *freeKey) cursor {
 	lo, hi := 0, len(s.leaves)
 	for lo < hi {
@@ -66,7 +66,7 @@ func (s *freeSet) seek(k *freeKey) cursor {
 	return cursor{lo, a}
 }
 
-// at gives the key at a position, nil behind the last.
+// at returns the key at a position, nil behind the last.
 func (s *freeSet) at(c cursor) *freeKey {
 	if c.leaf >= len(s.leaves) {
 		return nil
@@ -137,7 +137,7 @@ func (s *freeSet) removeAt(c cursor) {
 	}
 }
 
-// remove takes out k and gives the number of keys that were passed over. Only a recording that
+// remove takes out k and returns the number of keys that were passed over. Only a recording that
 // makes no sense has two blocks of equal keys: they lie on top of each other.
 func (s *freeSet) remove(k *freeKey) (passed int) {
 	for c := s.seek(k); ; c = s.after(c) {
@@ -177,7 +177,7 @@ func (s *freeSet) eachBelow(c cursor, f func(*freeKey) bool) {
 	}
 }
 
-// below gives the last key before an address, in a set that is ordered by address alone.
+// below returns the last key before an address, in a set that is ordered by address alone.
 func (s *freeSet) below(addr uint64) (*freeKey, cursor) {
 	c := s.seek(&freeKey{addr: addr})
 	if c.i > 0 {
@@ -191,7 +191,7 @@ func (s *freeSet) below(addr uint64) (*freeKey, cursor) {
 	return s.at(c), c
 }
 
-// floor gives the last key at or before an address, in a set that is ordered by address alone.
+// floor returns the last key at or before an address, in a set that is ordered by address alone.
 func (s *freeSet) floor(addr uint64) (*freeKey, cursor) {
 	return s.below(addr + 1)
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFreeSetIsAnOrderedSet: it gives what a sorted list would, over several leaves, while keys
-// come and go.
+// TestFreeSetIsAnOrderedSet checks that the set has the same content and order as a sorted list,
+// over several leaves, while keys come and go.
 func TestFreeSetIsAnOrderedSet(t *testing.T) {
 	random := rand.New(rand.NewPCG(8, 0))
 	var set freeSet

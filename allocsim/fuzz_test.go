@@ -8,8 +8,8 @@ import (
 	"memroom/event"
 )
 
-// FuzzReplay replays histories that no allocator made: a file may say anything. Whatever it says,
-// the replay ends without a panic, and the model's own state stays sound.
+// FuzzReplay replays histories that no allocator made, because a file may hold anything. Whatever
+// it holds, the replay ends without a panic, and the model's own state stays sound.
 func FuzzReplay(f *testing.F) {
 	f.Add([]byte{4, 1, 40, 1, 1, 4, 2, 1, 4, 3, 1, 4}, true, byte(0))
 	f.Add([]byte{6, 1, 40, 1, 1, 4, 2, 1, 4, 3, 1, 4, 7, 1, 40}, false, byte(1))

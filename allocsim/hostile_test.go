@@ -127,7 +127,7 @@ func FuzzWhatIf(f *testing.F) {
 
 // TestSplitBlocksAreNeverReturned loads a state that no allocator leaves: a free block above
 // max_split_size whose segment is still in use. Returning it would take the segment away from under
-// the block beside it.
+// the block next to it.
 func TestSplitBlocksAreNeverReturned(t *testing.T) {
 	const mib = 1 << 20
 	for _, first := range []event.BlockState{event.BlockFree, event.BlockActive} {

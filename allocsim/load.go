@@ -6,14 +6,14 @@ import (
 	"memroom/event"
 )
 
-// rangeKey tells expandable ranges apart before their bases are known.
+// rangeKey identifies an expandable range before its base is known.
 type rangeKey struct {
 	stream uint64
 	pool   event.PoolID
 	small  bool
 }
 
-// load fills an empty allocator with segments and their blocks, and gives the live blocks by
+// load fills an empty allocator with segments and their blocks, and returns the live blocks by
 // address. lowest has, for each kind of expandable range, the lowest address that the recording
 // maps: the range begins there or below.
 func (a *Allocator) load(start []event.Segment, lowest map[rangeKey]uint64,
@@ -73,7 +73,7 @@ func joinRuns(runs []event.Segment) []event.Segment {
 	return joined
 }
 
-// groupFor gives the free blocks of a pool and stream, making the pool on first use.
+// groupFor returns the free blocks of a pool and stream, making the pool on first use.
 func (a *Allocator) groupFor(id event.PoolID, isSmall bool, stream uint64) *group {
 	index := slices.IndexFunc(a.pools, func(p [2]pool) bool { return p[0].id == id })
 	if index < 0 {
@@ -85,8 +85,8 @@ func (a *Allocator) groupFor(id event.PoolID, isSmall bool, stream uint64) *grou
 	return a.pools[index][large].group(stream)
 }
 
-// loadBlocks chains blocks behind the one named last (0 if the segment is empty yet) and gives the
-// new last one.
+// loadBlocks chains blocks behind the one named last (0 if the segment is empty yet) and returns
+// the new last one.
 func (a *Allocator) loadBlocks(blocks []event.Block, index int32, last blockRef,
 	placed func(event.Block, Block)) blockRef {
 	seg := a.segs[index]

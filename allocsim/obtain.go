@@ -2,9 +2,8 @@ package allocsim
 
 import "memroom/event"
 
-// obtain gets a block that no free set could give: from the driver, if need be after releasing
-// cached memory. It gives 0 when nothing helps; rejected says that by its settings nothing was
-// tried.
+// obtain gets a block that no free set holds from the driver, if need be after releasing cached
+// memory. It returns 0 when nothing helps; rejected is set where its settings forbid a try.
 func (a *Allocator) obtain(g *group, s int64) (ref blockRef, rejected bool) {
 	if a.collecting() {
 		a.collectGarbage()
@@ -48,7 +47,7 @@ func (a *Allocator) grow(g *group, s int64) blockRef {
 	return a.newSegment(g, a.driver.Malloc(size), size)
 }
 
-// driverHas tells whether the card has this much left.
+// driverHas reports whether the card has this much left.
 func (a *Allocator) driverHas(size int64) bool {
 	return a.budget == 0 ||
 		a.reserved+size <= a.budget
@@ -104,7 +103,7 @@ func (a *Allocator) unreserve(g *group, size int64) {
 	a.poolStats(g.pool.small).ReservedBytes.sub(size)
 }
 
-// returnSegment gives a wholly free segment back to the driver.
+// returnSegment returns a wholly free segment to the driver.
 func (a *Allocator) returnSegment(ref blockRef) {
 	a.takeFree(ref)
 	b := &a.blocks[ref]
@@ -123,7 +122,7 @@ func (a *Allocator) returnSegment(ref blockRef) {
 }
 
 // releaseOversize returns just enough blocks that max_split_size keeps whole for this request to
-// fit. It tells whether it released enough.
+// fit. It reports whether it released enough.
 func (a *Allocator) releaseOversize(g *group, s int64) bool {
 	least := int64(a.config.MaxSplit)
 	want := max(s, least)
@@ -151,7 +150,7 @@ func (a *Allocator) releaseOversize(g *group, s int64) bool {
 	return released >= want
 }
 
-// returnable tells whether a free block is a whole segment that cudaMalloc gave. Blocks above
+// returnable reports whether a free block is a whole segment that cudaMalloc gave. Blocks above
 // max_split_size always are, except in a recording that makes no sense.
 func (a *Allocator) returnable(ref blockRef) bool {
 	return a.blocks[ref].whole() && !a.segs[a.blocks[ref].seg].expandable

@@ -13,7 +13,7 @@ import (
 
 const mib = int64(event.MiB)
 
-// TestTidySegments: what a file may say of segments, each wrong in one way only.
+// TestTidySegments checks the segments that a file may hold, each wrong in one way only.
 func TestTidySegments(t *testing.T) {
 	good := func() []event.Segment {
 		return []event.Segment{
@@ -540,8 +540,8 @@ func TestRunsThatCannotBegin(t *testing.T) {
 	}
 }
 
-// TestOneContradiction: a block that was freed and is in use at the end is told of, even if it is
-// the only one.
+// TestOneContradiction checks that a block that was freed and is in use at the end is reported,
+// even if it is the only one.
 func TestOneContradiction(t *testing.T) {
 	rec := &event.Recording{Version: "2.11", Segments: []event.Segment{{Addr: 1 << 30, Size: 2 * mib,
 		Small: true, Blocks: []event.Block{{Addr: 1 << 30, Size: 512, Requested: 512,
@@ -734,8 +734,9 @@ func TestWherePeaksAre(t *testing.T) {
 	}
 }
 
-// TestMappingsAreCompared: pages at another place, of another size or in other calls than the model
-// would map are told; also in a program that has private pools elsewhere.
+// TestMappingsAreCompared checks that pages are reported that were mapped at another place, in
+// another size or by other calls than in the model. This also holds in a program that has private
+// pools elsewhere.
 func TestMappingsAreCompared(t *testing.T) {
 	const base = 1 << 40
 	private := event.Segment{Addr: 1 << 30, Size: 2 * mib, Small: true, Pool: event.PoolID{0, 1},

@@ -44,7 +44,7 @@ func (v *verifier) alloc(e *event.Entry) {
 	v.ids++
 }
 
-// poolAt gives the pool that an allocation was placed in.
+// poolAt returns the pool that an allocation was placed in.
 func (v *verifier) poolAt(e *event.Entry) event.PoolID {
 	if e.Pool != (event.PoolID{}) {
 		return e.Pool
@@ -67,8 +67,9 @@ func (v *verifier) poolAt(e *event.Entry) event.PoolID {
 	return event.PoolID{}
 }
 
-// grewFor tells whether the waiting segment entries were made for this allocation. Another thread's
-// may lie between a segment and its allocation when the lock is released around cudaMalloc.
+// grewFor reports whether the waiting segment entries were made for this allocation. Another
+// thread's may lie between a segment and its allocation when the lock is released around
+// cudaMalloc.
 func (v *verifier) grewFor(e *event.Entry) bool {
 	if len(v.growth) == 0 {
 		return false
@@ -188,8 +189,9 @@ func (r *Replayed) enlargeAtStart(addr uint64, more int64) {
 	}
 }
 
-// learnOrder handles releases that order ties by age: the age of blocks from before the recording
-// is unknown, and each choice between two of equal size tells something about it.
+// learnOrder handles PyTorch releases that order ties by age. The age of blocks from before the
+// recording is unknown, and each choice between two blocks of equal size reveals something about
+// it.
 func (v *verifier) learnOrder(e *event.Entry, g *group, taken *freeKey) blockRef {
 	if v.a.ties == byAddress || v.out.Complete || taken.rank > v.loaded {
 		return 0
@@ -311,7 +313,7 @@ func sumPages(calls []SegmentAt) (bytes event.Bytes) {
 	return bytes
 }
 
-// pagesToMap gives the map calls that growExpandable would make from a block on.
+// pagesToMap returns the map calls that growExpandable would make from a block on.
 func (a *Allocator) pagesToMap(ref blockRef, s int64) (calls []SegmentAt) {
 	page := a.segs[a.blocks[ref].seg].page
 	var got int64
@@ -358,7 +360,7 @@ func (v *verifier) applyGrowth(g *group) {
 	v.growth = v.growth[:0]
 }
 
-// forceMap maps pages where a recording says so, in the range that has them unmapped or in a new
+// forceMap maps pages where a recording has them, in the range that has them unmapped or in a new
 // one.
 func (a *Allocator) forceMap(g *group, addr uint64, size int64) {
 	var ref blockRef
@@ -384,7 +386,7 @@ func (a *Allocator) forceMap(g *group, addr uint64, size int64) {
 	a.mapExactly(ref, size)
 }
 
-// force takes the memory at the recorded address, wherever it is free. It gives 0 if it is not.
+// force takes the memory at the recorded address, wherever it is free. It returns 0 if it is not.
 func (v *verifier) force(e *event.Entry, s int64) blockRef {
 	a := v.a
 	ref := a.freeAround(e.Addr, 1)
@@ -407,7 +409,7 @@ func (v *verifier) force(e *event.Entry, s int64) blockRef {
 	return ref
 }
 
-// freeAround gives the free block that contains [addr, addr+size). Only recordings that the model
+// freeAround returns the free block that contains [addr, addr+size). Only recordings that the model
 // does not follow ask often, so the index is built for the first question.
 func (a *Allocator) freeAround(addr uint64, size int64) blockRef {
 	if a.byAddr == nil {
@@ -456,7 +458,7 @@ func (v *verifier) freeCompleted(e *event.Entry) {
 	slot := v.blocks.find(e.Addr)
 	if slot == nil {
 		v.flushFree()
-		return // its free_requested was told already, or lies before a damaged file's beginning
+		return // its free_requested was reported already, or lies before a damaged file's beginning
 	}
 	immediate := v.deferred != nil && v.deferred.ID == slot.id
 	if !immediate {

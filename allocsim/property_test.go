@@ -19,7 +19,7 @@ type drawn struct {
 	live    []allocsim.Block
 	pending []allocsim.Block
 	history event.History
-	// deferred says that a free waited for another stream, emptied that the program called
+	// deferred means that a free waited for another stream, emptied that the program called
 	// empty_cache.
 	deferred, emptied bool
 }
@@ -116,8 +116,8 @@ func (d *drawn) takeLive(t *rapid.T) allocsim.Block {
 	return b
 }
 
-// knownLimit is the limit as somebody who knows tells it to Replay. Without it, an empty_cache
-// right before a new peak looks like a request that failed.
+// knownLimit returns the limit for Replay, as a user who knows it would pass it. Without it, an
+// empty_cache right before a new peak looks like a request that failed.
 func (d *drawn) knownLimit() event.Bytes {
 	if d.options.Limit == 0 {
 		return event.PiB

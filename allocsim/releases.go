@@ -9,7 +9,7 @@ import (
 
 // releaseRun is a run of segment_free and segment_unmap entries. The allocator makes them when a
 // request does not fit, or when garbage collection is on; the program makes them by calling
-// empty_cache. The trace does not say which, but the state does.
+// empty_cache. The trace does not record which of them it was, but the state shows it.
 type releaseRun struct {
 	entries   []SegmentAt
 	all       []SegmentAt // what emptying the cache would have released at its beginning, in order
@@ -57,7 +57,7 @@ func (a *Allocator) emptyable() (all []SegmentAt) {
 	return all
 }
 
-// release notes memory that went back to the driver and gives the free block it is part of, 0 if
+// release notes memory that went back to the driver and returns the free block it is part of, 0 if
 // there is none.
 func (v *verifier) release(e *event.Entry) blockRef {
 	ref := v.a.freeAround(e.Addr, e.Size)
@@ -113,8 +113,8 @@ func (v *verifier) failedWith(reserved int64) {
 	}
 }
 
-// endRun decides what a run of releases was once it is known what came of it. When memory from the
-// driver follows, the decision waits for the allocation it was for, because only that tells the
+// endRun decides what a run of releases was, once its outcome is known. When memory from the driver
+// follows, the decision waits for the allocation that needed it, because only that entry has the
 // size of the request.
 func (v *verifier) endRun(next *event.Entry) {
 	if len(v.run.entries) == 0 {
@@ -194,8 +194,8 @@ func (v *verifier) requestBeforeCompletions() {
 	ops[at] = request
 }
 
-// wouldServe tells whether a request would have been given one of the released blocks, had it come
-// before the release: then it was not this request that made the allocator release them.
+// wouldServe reports whether a request would have been given one of the released blocks, had it
+// come before the release: then it was not this request that made the allocator release them.
 func (r *releaseRun) wouldServe(c *Config, s int64, stream uint64) bool {
 	if r.completed {
 		return false // some were released only because the flush waited for other streams
@@ -212,7 +212,7 @@ func (r *releaseRun) wouldServe(c *Config, s int64, stream uint64) bool {
 	return best-s < int64(c.MaxNonSplitRounding)
 }
 
-// wouldFail tells whether reserving this much in total can have been refused. Without the limit,
+// wouldFail reports whether reserving this much in total can have been refused. Without the limit,
 // the highest that reserved memory ever was is a lower bound of it.
 func (v *verifier) wouldFail(reserved int64) bool {
 	if v.opts.Limit > 0 {
@@ -221,7 +221,7 @@ func (v *verifier) wouldFail(reserved int64) bool {
 	return reserved > v.peakReserved
 }
 
-// isFlush tells whether everything that could be released was.
+// isFlush reports whether everything that could be released was.
 func (r *releaseRun) isFlush() bool {
 	if len(r.entries) < len(r.all) {
 		return false
@@ -239,7 +239,7 @@ func (r *releaseRun) isFlush() bool {
 }
 
 // oversizeFor lists what max_split_size releases for a request before the cache is flushed (see
-// releaseOversize), and tells whether that was enough for another attempt.
+// releaseOversize), and reports whether that was enough for another attempt.
 func (v *verifier) oversizeFor(run *releaseRun, s int64, stream uint64) (chosen []SegmentAt,
 	enough bool) {
 	least := int64(v.a.config.MaxSplit)

@@ -9,14 +9,14 @@ import (
 	"memroom/event"
 )
 
-// ReplayOptions say how to check a recording.
+// ReplayOptions control how a recording is checked.
 type ReplayOptions struct {
-	// Config and Version override what the recording says about itself; nil and empty keep it.
+	// Config and Version override those in the recording; nil and empty keep them.
 	Config  *Config
 	Version string
 	// Limit is the cap on reserved bytes under which the recording was made, if known. A snapshot
-	// does not store it; it only helps to tell the program's own calls of empty_cache from the
-	// allocator's.
+	// does not store it; it only helps to distinguish the program's own calls of empty_cache from
+	// the allocator's.
 	Limit event.Bytes
 	// Timeline asks for the requests as a timeline, for trying other settings on them.
 	Timeline bool
@@ -75,7 +75,7 @@ type SegmentAt struct {
 	small  bool
 }
 
-// Exact tells whether the model did everything as recorded.
+// Exact reports whether the model did everything as recorded.
 func (r *Replayed) Exact() bool { return r.Mismatches == 0 }
 
 // Divergence is one entry that the model would have done otherwise.
@@ -86,7 +86,7 @@ type Divergence struct {
 
 const maxDivergences = 20 // kept; all are counted
 
-// ConfigOf gives the settings a recording was made with.
+// ConfigOf returns the settings a recording was made with.
 func ConfigOf(rec *event.Recording) (Config, error) {
 	s := &rec.Settings
 	c, err := ParseConf(s.Conf)
@@ -188,7 +188,7 @@ func replayOnce(rec *event.Recording, o ReplayOptions) (*Replayed, error) {
 	return v.out, nil
 }
 
-// survey is what one look over the entries tells.
+// survey is what one pass over the entries finds.
 type survey struct {
 	net     int64 // reserved bytes at the end minus those at the start
 	top     int64 // highest reserved bytes, relative to the start
@@ -406,8 +406,8 @@ func (v *verifier) differ(format string, args ...any) {
 	}
 }
 
-// plausible tells whether an entry's numbers can be those of an allocator: a file may say anything.
-// Segments and pages that come or go without a byte would leave blocks of no size.
+// plausible reports whether an entry's numbers can be those of an allocator, because a file may
+// hold anything. Segments and pages that come or go without a byte would leave blocks of no size.
 func plausible(e *event.Entry) bool {
 	switch e.Kind {
 	case event.KindSegmentAlloc, event.KindSegmentMap, event.KindSegmentFree,
@@ -419,7 +419,8 @@ func plausible(e *event.Entry) bool {
 	return e.Size >= 0 && e.Size <= maxRequest && e.Addr < 1<<62
 }
 
-// tidy tells whether segments are in order, apart from each other, and made of blocks without gaps.
+// tidy reports whether segments are in order, apart from each other, and made of blocks without
+// gaps.
 func tidy(segments []event.Segment) bool {
 	var end uint64
 	var total int64
@@ -506,7 +507,7 @@ func (v *verifier) notePeaks() {
 	}
 }
 
-// poolOf gives the pool that an entry's segment belongs to. Entries name it since 2.12; before,
+// poolOf returns the pool that an entry's segment belongs to. Entries name it since 2.12; before,
 // only the segments that are left at the end do.
 func (v *verifier) poolOf(e *event.Entry) event.PoolID {
 	if e.Pool != (event.PoolID{}) || !v.private {

@@ -38,7 +38,7 @@ type pastState struct {
 	came     int64 // bytes of all segments that were ever in it
 }
 
-// rewind gives the segments with their active blocks before the first entry, and the addresses of
+// rewind returns the segments with their active blocks before the first entry, and the addresses of
 // those blocks whose size is not certain; odd counts entries that contradict the end.
 func rewind(rec *event.Recording, c *Config) (start []event.Segment, uncertain map[uint64]int64,
 	odd int) {
@@ -85,7 +85,7 @@ func (p *pastState) addActive(b pastBlock) {
 	p.active.insert(freeKey{addr: b.addr, block: ref})
 }
 
-// at gives the active block that begins at an address.
+// at returns the active block that begins at an address.
 func (p *pastState) at(addr uint64) (*pastBlock, cursor) {
 	c := p.active.seek(byAddr(addr))
 	if k := p.active.at(c); k != nil && k.addr == addr {
@@ -94,7 +94,7 @@ func (p *pastState) at(addr uint64) (*pastBlock, cursor) {
 	return nil, c
 }
 
-// segmentAround gives the segment that contains an address.
+// segmentAround returns the segment that contains an address.
 func (p *pastState) segmentAround(addr uint64) *event.Segment {
 	k, _ := p.segments.floor(addr)
 	if k == nil {
@@ -106,7 +106,7 @@ func (p *pastState) segmentAround(addr uint64) *event.Segment {
 	return nil
 }
 
-// taken tells whether a segment lies in [addr, addr+size).
+// taken reports whether a segment lies in [addr, addr+size).
 func (p *pastState) taken(addr uint64, size int64) bool {
 	if p.segmentAround(addr) != nil {
 		return true

@@ -3,13 +3,13 @@ package allocsim
 import "math/bits"
 
 // maxRequest is far above any card, and maxTotal far below the overflow of a sum of sizes. No
-// allocator here ever reserves more than maxTotal, whatever a file says.
+// allocator here ever reserves more than maxTotal, whatever a file contains.
 const (
 	maxRequest = 1 << 50
 	maxTotal   = 1 << 60
 )
 
-// Round gives the size of the block that a request of n bytes needs: a multiple of 512.
+// Round returns the size of the block that a request of n bytes needs: a multiple of 512.
 func (c *Config) Round(n int64) int64 {
 	if n < minBlock {
 		return minBlock
@@ -28,7 +28,7 @@ func roundPower2(n, d int64) int64 {
 	return (n + step - 1) &^ (step - 1)
 }
 
-// segmentSize gives what the driver is asked for when a block of the rounded size s needs a new
+// segmentSize returns what the driver is asked for when a block of the rounded size s needs a new
 // segment.
 func (c *Config) segmentSize(s int64) int64 {
 	switch {

@@ -46,8 +46,8 @@ type MarkPeak struct {
 }
 
 // Run sends a timeline through a new allocator. The run ends at the first allocation that does not
-// fit, as the program would; that is part of the result and not an error. The error says that the
-// timeline or the options make no sense.
+// fit, as the program would; that is part of the result and not an error. The error reports a
+// timeline or options that make no sense.
 func Run(t *event.Timeline, o Options) (Result, error) {
 	a, err := New(o)
 	if err != nil {
@@ -197,7 +197,7 @@ func (r *runner) finish() Result {
 }
 
 // LiveAt lists the allocations of a timeline that are live right after the operation at index at,
-// as indexes of their OpAlloc in ascending order. With [Result.AllocatedPeakAt] it says what the
+// as indexes of their OpAlloc in ascending order. With [Result.AllocatedPeakAt] it lists what the
 // peak consists of.
 func LiveAt(t *event.Timeline, at int) []int {
 	made := map[int32]int{}

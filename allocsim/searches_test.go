@@ -9,7 +9,7 @@ import (
 	"memroom/event"
 )
 
-// model gives an allocator with settings, and a request that must fit.
+// model returns an allocator with settings, and a request that must fit.
 func model(t *testing.T, conf string, o Options) (a *Allocator, malloc func(size int64) Block) {
 	t.Helper()
 	var err error
@@ -138,7 +138,7 @@ func TestOldestGarbageGoes(t *testing.T) {
 		Options{Limit: event.GiB, DeviceTotal: 8 * event.GiB})
 	b := malloc(500 * mib)
 	a.Free(b)
-	if a.collectGarbage(); a.reserved != 500*mib { // it ends, and gives nothing back
+	if a.collectGarbage(); a.reserved != 500*mib { // it ends and releases nothing
 		t.Errorf("%d MiB are left", a.reserved/mib)
 	}
 	a.config.Expandable = false
@@ -149,7 +149,8 @@ func TestOldestGarbageGoes(t *testing.T) {
 	}
 }
 
-// TestEmptyingTakesEverySegment: of all streams and both pools, and says before what will go.
+// TestEmptyingTakesEverySegment checks that EmptyCache releases the free segments of all streams
+// and both pools, and that emptyable predicts them.
 func TestEmptyingTakesEverySegment(t *testing.T) {
 	for _, conf := range []string{"", "expandable_segments:True"} {
 		a, _ := model(t, conf, Options{DeviceTotal: 8 * event.GiB})

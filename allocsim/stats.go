@@ -28,7 +28,7 @@ func (s *Stat) change(n int64) {
 	}
 }
 
-// PoolStats are the figures that memory_stats gives once for all memory and once for each pool.
+// PoolStats are the figures that memory_stats has once for all memory and once for each pool.
 type PoolStats struct {
 	Allocation         Stat // live allocations, until the call of free
 	Segment            Stat // cudaMalloc'ed segments; expandable ones are not counted

@@ -8,8 +8,8 @@ import (
 	"memroom/event"
 )
 
-// churn records a program that gives blocks of few sizes back in any order, so that the order of
-// ties decides where the next one lies.
+// churn records a program that frees blocks of few sizes in random order, so that the order of ties
+// decides where the next block lies.
 func churn(t *testing.T, version string, ops int) *event.Recording {
 	t.Helper()
 	rec := &event.Recording{}

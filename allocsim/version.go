@@ -40,12 +40,12 @@ func ParseVersion(text string) (Version, error) {
 
 func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
 
-// Known tells whether the release is one whose rules were looked at.
+// Known reports whether the release is one whose rules were looked at.
 func (v Version) Known() bool {
 	return v.atLeast(OldestKnown.Major, OldestKnown.Minor) && NewestKnown.atLeast(v.Major, v.Minor)
 }
 
-// atLeast tells whether the release is major.minor or newer.
+// atLeast reports whether the release is major.minor or newer.
 func (v Version) atLeast(major, minor int) bool {
 	return v.Major > major || (v.Major == major && v.Minor >= minor)
 }

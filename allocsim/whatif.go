@@ -22,7 +22,7 @@ func (r *Replayed) Run(o Options) (Result, error) {
 	return run.run(from)
 }
 
-// begin gives a runner in the state before the first entry, and the first operation to do.
+// begin returns a runner in the state before the first entry, and the first operation to do.
 func (r *Replayed) begin(o Options) (*runner, int, error) {
 	if r.Timeline == nil {
 		return nil, 0, errors.New(
@@ -54,7 +54,7 @@ func (r *Replayed) begin(o Options) (*runner, int, error) {
 	return run, r.Prelude, nil
 }
 
-// sameShape tells whether two settings cut memory into blocks in the same way. Limits and garbage
+// sameShape reports whether two settings cut memory into blocks in the same way. Limits and garbage
 // collection only decide when it is given back.
 func (c *Config) sameShape(o *Config) bool {
 	return c.Expandable == o.Expandable && c.MaxSplit == o.MaxSplit && c.Divisions == o.Divisions &&
@@ -106,7 +106,7 @@ var TriedConfs = []string{
 	"expandable_segments:True,roundup_power2_divisions:8",
 }
 
-// WhatIf tries the useful settings on a recording under a limit or a card, and says which one to
+// WhatIf tries the useful settings on a recording under a limit or a card, and chooses the one to
 // take. recordedConf is the recording's own settings string.
 func (r *Replayed) WhatIf(o Options, recordedConf string) (Table, error) {
 	confs := TriedConfs

@@ -9,7 +9,7 @@ import (
 	"memroom/event"
 )
 
-// limitOf gives the cap of a scenario in bytes, 0 if it had none.
+// limitOf returns the cap of a scenario in bytes, 0 if it had none.
 func (s *scenario) limitOf() event.Bytes {
 	if gib, ok := s.Args["gib"].(float64); ok {
 		return event.Bytes(gib * float64(event.GiB))

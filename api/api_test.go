@@ -24,9 +24,12 @@ import (
 // site is a server over a home of its own.
 type site struct {
 	*httptest.Server
-	t    *testing.T
-	home *store.Store
+	t     *testing.T
+	home  *store.Store
+	token string // that every request brings, unless a test chose one
 }
+
+const siteToken = "the token of every test"
 
 func newSite(t *testing.T, change ...func(*Options)) *site {
 	t.Helper()
@@ -35,14 +38,20 @@ func newSite(t *testing.T, change ...func(*Options)) *site {
 		t.Fatal(err)
 	}
 	o := Options{Store: kept, Version: "0.1.0", Local: true, Temporary: t.TempDir(),
-		Poll: 5 * time.Millisecond}
+		Poll: 5 * time.Millisecond, Token: siteToken}
 	for _, c := range change {
 		c(&o)
 	}
 	s := New(o)
-	web := httptest.NewServer(s)
+	web := httptest.NewUnstartedServer(s)
+	web.Config.ConnContext = s.ConnContext
+	web.Start()
 	t.Cleanup(func() { s.Close(); web.Close() })
-	return &site{web, t, kept}
+	token := ""
+	if o.Token == siteToken && !o.Peers {
+		token = siteToken
+	}
+	return &site{web, t, kept, token}
 }
 
 // addRun records a run that is over, with n readings.
@@ -89,6 +98,9 @@ func (s *site) ask(method, path string, body io.Reader, headers ...string) (int,
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	if s.token != "" {
+		r.Header.Set("Authorization", "Bearer "+s.token)
+	}
 	for i := 0; i+1 < len(headers); i += 2 {
 		if headers[i] == "Host" {
 			r.Host = headers[i+1]
@@ -128,7 +140,7 @@ func TestWhoMayAsk(t *testing.T) {
 		{"/api/runs", 403, []string{"Host", "localhost.evil.example"}},
 		{"/api/runs", 403, []string{"Host", "127.0.0.1.evil.example"}},
 		{"/api/runs", 403, []string{"Host", "192.0.2.7"}},
-		{"/", 403, []string{"Host", "evil.example:8265"}},
+		{"/", 403, []string{"Host", "evil.example:8722"}},
 		{"/metrics", 403, []string{"Host", "evil.example"}},
 		{"/api/runs", 403, []string{"Origin", "http://evil.example"}},
 		{"/api/runs", 403, []string{"Origin", "null"}},
@@ -164,6 +176,7 @@ func TestWhoMayAsk(t *testing.T) {
 func TestTokens(t *testing.T) {
 	const right = "0123456789abcdef"
 	s := newSite(t, func(o *Options) { o.Token, o.Local = right, false })
+	tokenCookie := "memroom_token" + s.URL[strings.LastIndexByte(s.URL, ':')+1:]
 	for _, c := range []struct {
 		path    string
 		want    int
@@ -429,6 +442,7 @@ func TestStreamsLoseNothing(t *testing.T) {
 			random := rand.New(rand.NewPCG(uint64(v), 1))
 			for !ended {
 				r, _ := http.NewRequest("GET", s.URL+"/api/runs/"+folder.ID+"/live", nil)
+				r.Header.Set("Authorization", "Bearer "+s.token)
 				r.Header.Set("Last-Event-ID", last)
 				answer, err := http.DefaultClient.Do(r)
 				if err != nil {

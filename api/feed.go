@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"strings"
@@ -47,7 +48,8 @@ const viewersPerPoll = 25
 // keptPackets bounds what is kept for others who read on from the same place.
 const keptPackets = 64
 
-// join gives the feed of a run, and what ends the viewer's part in it.
+// join adds a viewer to the feed of a run. It returns the feed and a function that removes the
+// viewer.
 func (s *Server) join(folder *store.Folder) (f *feed, leave func()) {
 	s.feeding.Lock()
 	defer s.feeding.Unlock()
@@ -106,7 +108,7 @@ func (f *feed) look() {
 	var state []byte
 	if over || time.Since(f.stateAt) >= time.Second {
 		f.stateAt = time.Now()
-		state, _ = json.Marshal(f.server.overview(f.folder.Row()))
+		state, _ = json.Marshal(f.server.overview(context.Background(), f.folder.Row()))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,7 +133,7 @@ func (f *feed) now() moment {
 	return f.seen
 }
 
-// next gives what was written from a place on, and says whether there is more.
+// next returns what was written from a place on, and reports whether there is more.
 func (f *feed) next(from place) (p packet, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -85,16 +85,16 @@ func TestEventsOfARun(t *testing.T) {
 	for asked, want := range map[string]string{"": "phase+ died remedy+ finding ",
 		"all":  "note phase+ died remedy+ finding process ",
 		"note": "note ", "note,process": "note process ", "other": ""} {
-		events, _, more := readEvents(folder, 0, 100, wanted(asked))
+		events, _, more := readEvents(t.Context(), folder, 0, 100, wanted(asked))
 		if got := list(events); got != want || more {
 			t.Errorf("%q: %q, more %v, want %q", asked, got, more, want)
 		}
 	}
-	events, next, more := readEvents(folder, 0, 2, wanted(""))
+	events, next, more := readEvents(t.Context(), folder, 0, 2, wanted(""))
 	if got := list(events); got != "phase+ died " || !more {
 		t.Errorf("the first two: %q, more %v", got, more)
 	}
-	events, _, more = readEvents(folder, next, 3, wanted(""))
+	events, _, more = readEvents(t.Context(), folder, next, 3, wanted(""))
 	if got := list(events); got != "remedy+ finding " || more {
 		t.Errorf("what follows: %q, more %v", got, more)
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -155,7 +156,7 @@ func (s *Server) followRun(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// plainLine gives a line that is JSON, without its end.
+// plainLine returns a line that is JSON, without its end.
 func plainLine(line []byte) []byte {
 	line = bytes.TrimSpace(line)
 	if len(line) == 0 || !json.Valid(line) {
@@ -182,8 +183,8 @@ func (s *Server) followRuns(w http.ResponseWriter, r *http.Request) error {
 	return s.follow(w, r, "runs", s.newest)
 }
 
-// follow keeps a stream open and sends what latest gives whenever it has changed, until the viewer
-// or the server leaves. What cannot be read at the moment is left out.
+// follow keeps a stream open until the viewer or the server leaves. It sends the result of latest
+// whenever that has changed. A result that cannot be read at the moment is left out.
 func (s *Server) follow(w http.ResponseWriter, r *http.Request, kind string,
 	latest func() ([]byte, error)) error {
 	s.viewers.Add(1)
@@ -223,13 +224,15 @@ func (s *Server) newest() ([]byte, error) {
 	if time.Since(s.listedAt) < 900*time.Millisecond && s.listing != nil {
 		return s.listing, nil
 	}
-	rows, err := s.list(store.Filter{Limit: runsDefault})
+	ctx, stop := context.WithTimeout(context.Background(), answerWithin) // for all viewers
+	defer stop()
+	rows, err := s.list(ctx, store.Filter{Limit: runsDefault})
 	if err != nil {
 		return nil, err
 	}
-	list := make([]Overview, 0, len(rows))
-	for _, row := range rows {
-		list = append(list, s.overview(row))
+	list, err := s.overviews(ctx, rows)
+	if err != nil {
+		return nil, err
 	}
 	s.listing, err = json.Marshal(list)
 	s.listedAt = time.Now()

@@ -15,8 +15,8 @@ import (
 const metricRuns = 20
 
 // showMetrics answers in Prometheus' text format, version 0.0.4.
-func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) error {
-	rows, err := s.list(store.Filter{})
+func (s *Server) showMetrics(w http.ResponseWriter, r *http.Request) error {
+	rows, err := s.list(r.Context(), store.Filter{})
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (s *Server) showMetrics(w http.ResponseWriter, _ *http.Request) error {
 	for i, row := range rows {
 		states[stateClass(row)]++
 		if row.Status == store.Running || i < metricRuns {
-			shown = append(shown, s.overview(row))
+			shown = append(shown, s.overview(r.Context(), row))
 		}
 	}
 	m.family("memroom_runs", "gauge", "Runs in the store by how they stand.")

@@ -2,9 +2,7 @@ package api
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -24,7 +22,7 @@ type planned struct {
 	Prediction *plan.Prediction `json:"prediction"`
 	Ladder     *plan.Ladder     `json:"ladder,omitempty"`
 	Map        any              `json:"device_map,omitempty"`
-	Command    string           `json:"command"` // that gives the same answer
+	Command    string           `json:"command"` // that has the same answer
 }
 
 // mostConfig bounds a posted config.json.
@@ -33,6 +31,10 @@ const mostConfig = 16 << 20
 // showPlan predicts. The setup is in the query, by the names of plan's flags; a model that has no
 // name comes as config.json in the body.
 func (s *Server) showPlan(w http.ResponseWriter, r *http.Request) error {
+	model, err := planModel(w, r) // whole before it takes a place
+	if err != nil {
+		return err
+	}
 	select { // each takes a processor
 	case s.plans <- struct{}{}:
 		defer func() { <-s.plans }()
@@ -40,10 +42,6 @@ func (s *Server) showPlan(w http.ResponseWriter, r *http.Request) error {
 		return failed(http.StatusServiceUnavailable, "too many plans at once: try again")
 	case <-r.Context().Done():
 		return r.Context().Err()
-	}
-	model, err := planModel(w, r)
-	if err != nil {
-		return err
 	}
 	q := r.URL.Query()
 	setup, err := planSetup(q)
@@ -55,6 +53,7 @@ func (s *Server) showPlan(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	target.Stop = r.Context().Err
 	p, err := plan.Predict(setup, target)
 	if err != nil {
 		return failed(http.StatusBadRequest, "%v", err)
@@ -87,13 +86,9 @@ func planModel(w http.ResponseWriter, r *http.Request) (*models.Config, error) {
 		if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
 			return nil, failed(http.StatusUnsupportedMediaType, "send config.json as application/json")
 		}
-		data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostConfig))
-		var most *http.MaxBytesError
-		if errors.As(err, &most) {
-			return nil, failed(http.StatusRequestEntityTooLarge, "a config.json has at most 16 MiB")
-		}
+		data, err := readBody(w, r, mostConfig)
 		if err != nil {
-			return nil, failed(http.StatusBadRequest, "the upload broke off")
+			return nil, err
 		}
 		config, err := models.ParseConfig(data)
 		if err != nil {
@@ -175,7 +170,7 @@ func planTarget(q url.Values) (plan.Target, error) {
 	return t, nil
 }
 
-// planCommand is the command line that gives the same answer.
+// planCommand returns the command line that has the same answer.
 func planCommand(q url.Values) string {
 	words := []string{"memroom", "plan"}
 	for _, name := range []string{"preset", "batch", "seq", "image", "precision", "optimizer", "attn",
@@ -206,7 +201,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// listPresets gives the names that the form offers.
+// listPresets answers with the names that the form offers.
 func (s *Server) listPresets(w http.ResponseWriter, _ *http.Request) error {
 	var cards []any
 	for _, c := range plan.Cards() {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -26,10 +27,14 @@ func (s *Server) receiver() (*central.Central, error) {
 	return c, nil
 }
 
-// takeHello gives a run of another machine its place here.
+// takeHello returns a run of another machine its place here.
 func (s *Server) takeHello(w http.ResponseWriter, r *http.Request) error {
+	body, err := readBody(w, r, 64<<10)
+	if err != nil {
+		return err
+	}
 	var hello relay.Hello
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&hello); err != nil {
+	if err := json.Unmarshal(body, &hello); err != nil {
 		return failed(http.StatusBadRequest, "a report begins with key, id, host and now_ms as JSON")
 	}
 	if !relay.ValidKey(hello.Key) {
@@ -39,6 +44,9 @@ func (s *Server) takeHello(w http.ResponseWriter, r *http.Request) error {
 		if state, err := relay.ReadState(folder.Dir); err == nil && state.Key == hello.Key {
 			return answer(w, relay.Welcome{ID: folder.ID, Own: true, Files: map[string]int64{}})
 		}
+	}
+	if !s.guard.carried(r) {
+		return s.guard.unknown(w, "reports need a token")
 	}
 	c, err := s.receiver()
 	if err != nil {
@@ -51,19 +59,18 @@ func (s *Server) takeHello(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, welcome)
 }
 
-// takeFrames keeps pieces of a record; the answer says how much of each file is kept.
+// takeFrames stores pieces of a record. The answer holds how much of each file is stored.
 func (s *Server) takeFrames(w http.ResponseWriter, r *http.Request) error {
 	c, err := s.receiver()
 	if err != nil {
 		return err
 	}
-	frames, err := relay.Unpack(http.MaxBytesReader(w, r.Body, mostPacked))
+	body, err := readBody(w, r, mostPacked)
 	if err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			return failed(http.StatusRequestEntityTooLarge, "one request holds at most %d bytes",
-				mostPacked)
-		}
+		return err
+	}
+	frames, err := relay.Unpack(bytes.NewReader(body))
+	if err != nil {
 		return failed(http.StatusBadRequest, "%v", err)
 	}
 	files, err := c.Add(r.PathValue("key"), frames, time.Now())
@@ -77,6 +84,11 @@ func (s *Server) takeFrames(w http.ResponseWriter, r *http.Request) error {
 		return answerStatus(w, http.StatusRequestEntityTooLarge, map[string]any{
 			"error": large.Error(), "status": http.StatusRequestEntityTooLarge, "file": large.File})
 	}
+	var damaged *central.FileError
+	if errors.As(err, &damaged) {
+		return answerStatus(w, http.StatusUnprocessableEntity, map[string]any{
+			"error": damaged.Error(), "status": http.StatusUnprocessableEntity, "file": damaged.File})
+	}
 	if err != nil {
 		return reportFailure(err)
 	}
@@ -84,7 +96,7 @@ func (s *Server) takeFrames(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, map[string]any{"files": files})
 }
 
-// reportFailure says whether coming again helps: a sender keeps what it has until it does.
+// reportFailure reports whether coming again helps: a sender keeps what it has until it does.
 func reportFailure(err error) error {
 	switch {
 	case errors.Is(err, central.ErrFull):

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"slices"
@@ -26,7 +27,7 @@ const (
 // all as it is.
 func RunFile(out io.Writer, o Options, folder *store.Folder, clean func(tree any) any,
 	cleanLine func(string) string) error {
-	s := &Server{options: o}
+	s := &Server{options: o, plans: make(chan struct{}, 1)}
 	data, err := s.runPayload(folder, clean, cleanLine)
 	if err != nil {
 		return err
@@ -43,12 +44,13 @@ await modules["runfile.js"].showRunFile(await modules["payload.js"].decodeJSON(d
 
 func (s *Server) runPayload(folder *store.Folder, clean func(any) any,
 	cleanLine func(string) string) ([]byte, error) {
+	ctx := context.Background() // the user waits, and can interrupt
 	course := courseOf(folder)
 	series, err := course.json(0, 1<<60, filePoints)
 	if err != nil {
 		return nil, err
 	}
-	events, _, _ := readEvents(folder, 0, fileEvents, wanted(""))
+	events, _, _ := readEvents(ctx, folder, 0, fileEvents, wanted(""))
 	logs := map[string]any{}
 	for name, path := range map[string]string{"output": folder.Output(), "errors": folder.Errors()} {
 		text, from, _, err := readLog(path, -1, fileLog)
@@ -60,8 +62,10 @@ func (s *Server) runPayload(folder *store.Folder, clean func(any) any,
 		}
 		logs[name] = map[string]any{"text": text, "from": from, "next": from}
 	}
-	payload := map[string]any{"record": s.record(folder), "events": events, "logs": logs,
-		"moments": moments(folder, course), "series": json.RawMessage(series)}
+	reason, _ := s.reason(ctx, folder) // the page is as good without one
+	payload := map[string]any{"record": s.record(ctx, folder), "events": events, "logs": logs,
+		"explanation": reason,
+		"moments":     moments(ctx, folder, course), "series": json.RawMessage(series)}
 	data, err := json.Marshal(payload)
 	if err != nil || clean == nil {
 		return data, err
@@ -85,7 +89,7 @@ func eachOf(text string, do func(string) string) string {
 }
 
 // moments are accounts spread over the run, and at what ended it.
-func moments(folder *store.Folder, c *course) []Moment {
+func moments(ctx context.Context, folder *store.Folder, c *course) []Moment {
 	piece, err := c.samples.Between(0, 1<<60, fileMoments, func(string) bool { return false })
 	if err != nil {
 		return nil
@@ -100,7 +104,7 @@ func moments(folder *store.Folder, c *course) []Moment {
 	run, _ := folder.Run()
 	list := []Moment{}
 	for _, ms := range slices.Compact(at) {
-		m := momentOf(c, accountsBefore(folder, ms), run, ms)
+		m := momentOf(ctx, c, accountsBefore(ctx, folder, ms), run, ms)
 		if m.Sample != nil { // the page shows only how many processes there were
 			m.Sample = &event.Sample{AtMS: m.Sample.AtMS, Processes: m.Sample.Processes}
 		}

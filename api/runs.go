@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -28,6 +29,15 @@ type Overview struct {
 	Forecasts []diagnose.Prediction `json:"forecasts,omitempty"`
 	// the newest important findings, one sentence each
 	Found []string `json:"found,omitempty"`
+	// the one that matters most, in about five words
+	FoundShort string `json:"found_short,omitempty"`
+	// what people know a run by: the program's file, and what the command names as its model
+	Script string `json:"script,omitempty"`
+	Model  string `json:"model,omitempty"`
+	// the study of which the run is a trial
+	Study string `json:"study,omitempty"`
+	// memory over time as shares of the limit, or of the peak where there is none
+	Spark []float64 `json:"spark,omitempty"`
 }
 
 // Room is one kind of memory: how much of it is used, was used at most, and may be used.
@@ -60,8 +70,8 @@ const (
 	runsMost    = 500
 )
 
-// listRuns gives runs, newest first. The cursor is the ID of the last one given: runs that begin
-// meanwhile move nothing.
+// listRuns answers with runs, newest first. The cursor is the ID of the last run sent, so runs that
+// begin in the meantime shift nothing.
 func (s *Server) listRuns(w http.ResponseWriter, r *http.Request) error {
 	limit, err := number(r, "limit", runsDefault, 1, runsMost)
 	if err != nil {
@@ -71,7 +81,7 @@ func (s *Server) listRuns(w http.ResponseWriter, r *http.Request) error {
 	filter := store.Filter{Name: q.Get("name"), Tag: q.Get("tag"), Group: q.Get("group"),
 		OOM: q.Get("oom") == "true", Failed: q.Get("failed") == "true",
 		Active: q.Get("active") == "true"}
-	rows, err := s.list(filter)
+	rows, err := s.list(r.Context(), filter)
 	if err != nil {
 		return err
 	}
@@ -86,16 +96,16 @@ func (s *Server) listRuns(w http.ResponseWriter, r *http.Request) error {
 		rows = rows[:limit]
 		next = rows[limit-1].ID
 	}
-	list := make([]Overview, 0, len(rows))
-	for _, row := range rows {
-		list = append(list, s.overview(row))
+	list, err := s.overviews(r.Context(), rows)
+	if err != nil {
+		return err
 	}
 	return answer(w, map[string]any{"runs": list, "next": next, "total": total,
 		"home": s.options.Store.Home, "now": time.Now()})
 }
 
-// after gives the runs that come after the one whose ID is the cursor. That one may have left the
-// list meanwhile: a run that ends is not active any more. Its place in the order stays.
+// after returns the runs that follow the one whose ID is the cursor. That run may have left the
+// list in the meantime: a run that ends is not active any more. Its place in the order stays.
 func (s *Server) after(rows []store.Row, cursor string) ([]store.Row, error) {
 	at := slices.IndexFunc(rows, func(row store.Row) bool { return row.ID == cursor })
 	if at >= 0 {
@@ -114,7 +124,28 @@ func (s *Server) after(rows []store.Row, cursor string) ([]store.Row, error) {
 	return rows[at:], nil
 }
 
-func (s *Server) overview(row store.Row) Overview {
+// overviews are runs as a list holds them, each as JSON of its own: one that cannot be written is
+// shown as damaged, and the others are as they are.
+func (s *Server) overviews(ctx context.Context, rows []store.Row) ([]json.RawMessage, error) {
+	list := make([]json.RawMessage, 0, len(rows))
+	for _, row := range rows {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		text, err := json.Marshal(s.overview(ctx, row))
+		if err != nil {
+			text, err = json.Marshal(Overview{Row: store.Row{ID: row.ID, Status: row.Status,
+				Reported: row.Reported, Damaged: err.Error()}, State: "damaged", Room: []Room{}})
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, text)
+	}
+	return list, nil
+}
+
+func (s *Server) overview(ctx context.Context, row store.Row) Overview {
 	folder := s.folderOf(row)
 	if row.Status == store.Lost && s.options.Left != nil && !row.Reported {
 		_, row.Unwatched = s.options.Left(folder)
@@ -126,12 +157,15 @@ func (s *Server) overview(row store.Row) Overview {
 		o.Forecasts = known.Forecasts
 		o.Steps = max(o.Steps, known.Steps)
 		o.Seconds = time.Since(row.Started).Seconds()
-		o.Room = s.roomNow(folder, o.Room)
+		o.Room = s.roomNow(ctx, folder, o.Room)
 	}
+	o.name()
+	o.Spark = s.spark(folder, o)
 	o.Findings = max(o.Findings, len(known.Findings))
 	for _, f := range slices.Backward(known.Findings) {
 		if f.Severity != event.SeverityInfo && len(o.Found) < 3 {
 			o.Found = append(o.Found, f.Title)
+			o.FoundShort = cmp.Or(o.FoundShort, shortly(f))
 		}
 	}
 	return o
@@ -165,11 +199,10 @@ func roomOf(p event.Peaks) []Room {
 }
 
 // roomNow adds the last reading of a run that goes on.
-func (s *Server) roomNow(folder *store.Folder, room []Room) []Room {
+func (s *Server) roomNow(ctx context.Context, folder *store.Folder, room []Room) []Room {
 	var last event.Sample
-	s.series.of(folder).samples.Before(1<<62, func(line []byte) {
-		var sample event.Sample
-		if json.Unmarshal(line, &sample) == nil {
+	s.series.of(folder).samples.Before(ctx, 1<<62, func(line []byte) {
+		if sample, err := store.Decode[event.Sample](line); err == nil {
 			last = sample
 		}
 	})
@@ -208,9 +241,12 @@ type Record struct {
 	Commands []Command        `json:"commands"`
 	Account  map[string]any   `json:"account,omitempty"`
 	Output   map[string]int64 `json:"output"` // bytes of stdout and stderr
-	// newer says that a part of the record was written by a newer memroom
+	// Newer is a notice if a part of the record was written by a newer memroom, else empty
 	Newer string `json:"newer,omitempty"`
 }
+
+// mostTries is how many attempts of a run are shown. A fit makes some dozens.
+const mostTries = 1000
 
 // Dump is a snapshot that a run left.
 type Dump struct {
@@ -230,11 +266,11 @@ func (s *Server) showRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, s.record(folder))
+	return answer(w, s.record(r.Context(), folder))
 }
 
-func (s *Server) record(folder *store.Folder) Record {
-	rec := Record{Overview: s.overview(folder.Row()), All: []event.Finding{}}
+func (s *Server) record(ctx context.Context, folder *store.Folder) Record {
+	rec := Record{Overview: s.overview(ctx, folder.Row()), All: []event.Finding{}}
 	rec.Run, _ = folder.Run()
 	if summary, err := folder.Summary(); err == nil {
 		rec.Summary = &summary
@@ -242,16 +278,18 @@ func (s *Server) record(folder *store.Folder) Record {
 	if verdict, err := folder.Verdict(); err == nil {
 		rec.Verdict = &verdict
 	}
-	rec.Tries = slices.Collect(folder.Attempts())
+	for attempt := range folder.Attempts() {
+		if rec.Tries = append(rec.Tries, attempt); len(rec.Tries) >= mostTries || ctx.Err() != nil {
+			break
+		}
+	}
 	known := knownOf(folder)
 	rec.All = append(rec.All, known.Findings...)
 	rec.Notes = known.Notes
 	if known.Host != nil || len(known.Accounts) > 0 {
 		rec.Account = map[string]any{"host": known.Host, "cards": known.Accounts}
 	}
-	var story fit.Record
-	if data, err := os.ReadFile(folder.Path("fit.json")); err == nil &&
-		json.Unmarshal(data, &story) == nil {
+	if story, err := store.ReadRecord[fit.Record](folder, "fit.json"); err == nil {
 		rec.Fit = &story
 	}
 	if s.options.Left != nil && rec.Status == store.Lost && !rec.Reported {
@@ -280,7 +318,7 @@ func (s *Server) record(folder *store.Folder) Record {
 	return rec
 }
 
-// newerThan says so where a record was written by a newer memroom than this one.
+// newerThan returns a notice if a record was written by a newer memroom than this one.
 func newerThan(wrote, reads string) string {
 	var a, b [3]int
 	if n, _ := fmt.Sscanf(wrote, "%d.%d.%d", &a[0], &a[1], &a[2]); n < 2 {
@@ -328,7 +366,8 @@ func commandsFor(rec Record) []Command {
 		"this page as one file for others, without names and paths"})
 }
 
-// showEvents gives what happened. The cursor is the place in the file where the next event begins.
+// showEvents answers with the events of a run. The cursor is the place in the file where the next
+// event begins.
 func (s *Server) showEvents(w http.ResponseWriter, r *http.Request) error {
 	folder, err := s.run(r)
 	if err != nil {
@@ -343,7 +382,7 @@ func (s *Server) showEvents(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	kinds := r.URL.Query().Get("kinds")
-	events, next, more := readEvents(folder, cursor, int(limit), wanted(kinds))
+	events, next, more := readEvents(r.Context(), folder, cursor, int(limit), wanted(kinds))
 	return answer(w, map[string]any{"events": events, "next": next, "more": more})
 }
 
@@ -359,24 +398,23 @@ func wanted(kinds string) func(string) bool {
 	return func(kind string) bool { return slices.Contains(list, kind) }
 }
 
-func readEvents(folder *store.Folder, from int64, limit int,
+func readEvents(ctx context.Context, folder *store.Folder, from int64, limit int,
 	want func(string) bool) (events []event.Happened, next int64, more bool) {
 	events = []event.Happened{}
 	next = store.LinesFrom(folder.Path("events.jsonl"), from, func(line []byte) bool {
-		var h event.Happened
-		if json.Unmarshal(line, &h) == nil && want(h.Kind) {
+		if h, err := store.Decode[event.Happened](line); err == nil && want(h.Kind) {
 			if h.Kind != "phase" && h.Kind != "remedy" {
 				h.Data = nil // messages of probes: long, and not shown
 			}
 			events = append(events, h)
 		}
 		more = len(events) >= limit
-		return !more
+		return !more && ctx.Err() == nil
 	})
 	return events, next, more
 }
 
-// showLog gives the end of what the command printed, or what follows a place in it.
+// showLog answers with the end of the command's output, or with what follows a place in it.
 func (s *Server) showLog(w http.ResponseWriter, r *http.Request) error {
 	folder, err := s.run(r)
 	if err != nil {
@@ -433,7 +471,7 @@ func readLog(path string, from, most int64) (text string, begin, size int64, err
 
 func isAbsent(err error) bool { return err != nil && os.IsNotExist(err) || err == fs.ErrNotExist }
 
-// compareRuns gives two runs side by side.
+// compareRuns answers with a comparison of two runs.
 func (s *Server) compareRuns(w http.ResponseWriter, r *http.Request) error {
 	var both []Record
 	for _, name := range []string{"a", "b"} {
@@ -441,12 +479,12 @@ func (s *Server) compareRuns(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		both = append(both, s.record(folder))
+		both = append(both, s.record(r.Context(), folder))
 	}
 	return answer(w, map[string]any{"a": both[0], "b": both[1], "rows": compare(both[0], both[1])})
 }
 
-// Compared is one line of a comparison; numbers are bytes unless the unit says otherwise.
+// Compared is one line of a comparison. Numbers are bytes unless Unit names another unit.
 type Compared struct {
 	Name string   `json:"name"`
 	Unit string   `json:"unit"` // bytes, seconds, ms, count, text

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -52,7 +54,7 @@ func (c *seriesCache) of(folder *store.Folder) *course {
 	return c.byID[folder.ID]
 }
 
-// showSeries gives the course of a run between two moments, in at most so many points.
+// showSeries returns the course of a run between two moments, in at most so many points.
 func (s *Server) showSeries(w http.ResponseWriter, r *http.Request) error {
 	folder, err := s.run(r)
 	if err != nil {
@@ -141,7 +143,7 @@ func appendPiece(b []byte, p store.Piece) []byte {
 	return append(b, `}}`...)
 }
 
-// appendInts writes numbers; null where low says that there is none.
+// appendInts writes numbers. A missing number becomes null: low or the number itself marks it.
 func appendInts(b []byte, list, low []int64) []byte {
 	b = append(b, '[')
 	for i, v := range list {
@@ -183,31 +185,30 @@ func (s *Server) showAccount(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	run, _ := folder.Run()
-	return answer(w, momentOf(s.series.of(folder), accountsBefore(folder, at), run, at))
+	return answer(w, momentOf(r.Context(), s.series.of(folder),
+		accountsBefore(r.Context(), folder, at), run, at))
 }
 
-// stepPlace tells the steps of processes and devices apart.
+// stepPlace identifies the process and the device of a step.
 type stepPlace struct{ pid, device int }
 
-// told is what probes had said by a moment.
+// told is what probes had reported up to a moment.
 type told struct {
 	held map[stepPlace]diagnose.Holding // by the processes that live
 	gone map[int]bool                   // processes that do not
 }
 
 // momentOf makes the account of a moment as the monitor would have made it then.
-func momentOf(c *course, said told, run event.Run, at int64) Moment {
+func momentOf(ctx context.Context, c *course, said told, run event.Run, at int64) Moment {
 	m := Moment{AtMS: at}
-	c.samples.Before(at, func(line []byte) {
-		var sample event.Sample
-		if json.Unmarshal(line, &sample) == nil {
+	c.samples.Before(ctx, at, func(line []byte) {
+		if sample, err := store.Decode[event.Sample](line); err == nil {
 			m.Sample = &sample
 		}
 	})
 	last := map[stepPlace]event.RankedStep{}
-	c.steps.Before(at, func(line []byte) {
-		var step event.RankedStep
-		if json.Unmarshal(line, &step) == nil {
+	c.steps.Before(ctx, at, func(line []byte) {
+		if step, err := store.Decode[event.RankedStep](line); err == nil {
 			last[stepPlace{step.PID, step.Device}] = step
 		}
 	})
@@ -215,7 +216,7 @@ func momentOf(c *course, said told, run event.Run, at int64) Moment {
 		m.Steps = append(m.Steps, step)
 	}
 	slices.SortFunc(m.Steps, func(a, b event.RankedStep) int {
-		return (a.PID-b.PID)*100 + a.Device - b.Device
+		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Device, b.Device))
 	})
 	if m.Sample == nil {
 		return m
@@ -249,10 +250,10 @@ func momentOf(c *course, said told, run event.Run, at int64) Moment {
 }
 
 // accountsBefore reads what probes said that each process holds, and which have ended.
-func accountsBefore(folder *store.Folder, at int64) told {
+func accountsBefore(ctx context.Context, folder *store.Folder, at int64) told {
 	held, gone := map[stepPlace]diagnose.Holding{}, map[int]bool{}
 	for h := range folder.Events() {
-		if h.AtMS > at {
+		if h.AtMS > at || ctx.Err() != nil {
 			break
 		}
 		switch h.Kind {

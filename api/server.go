@@ -10,6 +10,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,15 +41,20 @@ type Options struct {
 	Reported *store.Store
 	// Receive opens what keeps their records; nil: none are taken.
 	Receive func() (*central.Central, error)
-	// End gives how a run ended and what to do next; it needs what only the caller knows.
+	// End returns how a run ended and what to do next. It needs what only the caller knows.
 	End func(*store.Folder) (report.End, error)
-	// Left says what is left of a run whose keeper was killed.
+	// Explain returns why memory ran out and what helps; nil for a run with nothing to explain.
+	Explain func(*store.Folder) (*report.ExplainPage, error)
+	// Left describes what remains of a run whose keeper was killed.
 	Left func(*store.Folder) (words string, process int)
-	// Token that every request must carry; empty: none is needed.
+	// Token that requests must carry. Without one nobody gets in but, with Peers, to look.
 	Token string
-	// Local says that only this machine can reach the server.
+	// Peers lets this user's own connections and root's look without a token. [KnowsPeers] reports
+	// whether the system can distinguish them from others.
+	Peers bool
+	// Local means that only this machine can reach the server.
 	Local bool
-	// Hosts are names by which the server may be called, beside addresses and localhost.
+	// Hosts are names that the server answers to, in addition to addresses and localhost.
 	Hosts []string
 	// UploadLimit bounds one uploaded file.
 	UploadLimit event.Bytes
@@ -70,6 +77,8 @@ type Server struct {
 	started   time.Time
 	series    seriesCache
 	snapshots *snapshots
+	reasons   kept[*report.ExplainPage]
+	sparks    kept[[]float64]
 	studies   studyCache
 	plans     chan struct{} // how many plans are computed at once
 	assets    map[string]asset
@@ -94,6 +103,7 @@ type Server struct {
 type route struct {
 	method, path string
 	handle       func(w http.ResponseWriter, r *http.Request) error
+	endless      bool // it goes on as long as something moves
 }
 
 // New makes a server.
@@ -107,49 +117,54 @@ func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = log.New(io.Discard, "", 0)
 	}
-	s := &Server{options: o, guard: newGuard(o.Token, o.Local, o.Hosts), started: time.Now(),
+	s := &Server{options: o, guard: newGuard(o), started: time.Now(),
 		mux: http.NewServeMux(), plans: make(chan struct{}, 2), closed: make(chan struct{})}
 	s.snapshots = newSnapshots(o.Temporary, o.UploadLimit, s.closed)
 	s.assets = pageAssets()
 	s.routes = []route{
-		{"GET", "/api/runs", s.listRuns},
-		{"GET", "/api/runs/{id}", s.showRun},
-		{"GET", "/api/runs/{id}/series", s.showSeries},
-		{"GET", "/api/runs/{id}/account", s.showAccount},
-		{"GET", "/api/runs/{id}/events", s.showEvents},
-		{"GET", "/api/runs/{id}/log", s.showLog},
-		{"GET", "/api/runs/{id}/live", s.followRun},
-		{"GET", "/api/live", s.followRuns},
-		{"GET", "/api/compare", s.compareRuns},
-		{"POST", "/api/snapshots", s.uploadSnapshot},
-		{"GET", "/api/snapshots", s.listSnapshots},
-		{"GET", "/api/snapshots/{id}", s.showSnapshot},
-		{"GET", "/api/snapshots/{id}/data", s.snapshotData},
-		{"GET", "/api/snapshots/{id}/whatif", s.snapshotWhatIf},
-		{"DELETE", "/api/snapshots/{id}", s.dropSnapshot},
-		{"GET", "/api/plan", s.showPlan},
-		{"POST", "/api/plan", s.showPlan},
-		{"GET", "/api/presets", s.listPresets},
-		{"GET", "/api/studies", s.listStudies},
-		{"GET", "/api/studies/{name}", s.showStudy},
-		{"GET", "/api/studies/{name}/live", s.followStudy},
-		{"POST", "/api/reports", s.takeHello},
-		{"POST", "/api/reports/{key}", s.takeFrames},
-		{"GET", "/metrics", s.showMetrics},
-		{"GET", "/openapi.json", s.showOpenAPI},
-		{"GET", "/healthz", s.showHealth},
+		{"GET", "/api/runs", s.listRuns, false},
+		{"GET", "/api/runs/{id}", s.showRun, false},
+		{"GET", "/api/runs/{id}/series", s.showSeries, false},
+		{"GET", "/api/runs/{id}/account", s.showAccount, false},
+		{"GET", "/api/runs/{id}/events", s.showEvents, false},
+		{"GET", "/api/runs/{id}/explanation", s.explainRun, false},
+		{"GET", "/api/runs/{id}/log", s.showLog, false},
+		{"GET", "/api/runs/{id}/live", s.followRun, true},
+		{"GET", "/api/live", s.followRuns, true},
+		{"GET", "/api/compare", s.compareRuns, false},
+		{"POST", "/api/snapshots", s.uploadSnapshot, true},
+		{"GET", "/api/snapshots", s.listSnapshots, false},
+		{"GET", "/api/snapshots/{id}", s.showSnapshot, false},
+		{"GET", "/api/snapshots/{id}/data", s.snapshotData, true},
+		{"GET", "/api/snapshots/{id}/whatif", s.snapshotWhatIf, true},
+		{"DELETE", "/api/snapshots/{id}", s.dropSnapshot, false},
+		{"GET", "/api/plan", s.showPlan, false},
+		{"POST", "/api/plan", s.showPlan, false},
+		{"GET", "/api/presets", s.listPresets, false},
+		{"GET", "/api/studies", s.listStudies, false},
+		{"GET", "/api/studies/{name}", s.showStudy, false},
+		{"GET", "/api/studies/{name}/live", s.followStudy, true},
+		{"POST", "/api/reports", s.takeHello, false},
+		{"POST", "/api/reports/{key}", s.takeFrames, false},
+		{"GET", "/metrics", s.showMetrics, false},
+		{"GET", "/openapi.json", s.showOpenAPI, false},
+		{"GET", "/healthz", s.showHealth, false},
 	}
 	for _, r := range s.routes {
-		s.mux.Handle(r.method+" "+r.path, s.answering(r.handle))
+		within := answerWithin
+		if r.endless {
+			within = 0
+		}
+		s.mux.Handle(r.method+" "+r.path, s.answering(r.handle, within))
 	}
 	for name, a := range s.assets {
-		s.mux.Handle("GET /"+name, s.answering(a.serve))
+		s.mux.Handle("GET /"+name, s.answering(a.serve, answerWithin))
 	}
 	for _, path := range []string{"/{$}", "/runs", "/runs/{id}", "/compare", "/snapshots",
 		"/snapshots/{id}", "/plan", "/studies", "/studies/{name}"} {
-		s.mux.Handle("GET "+path, s.answering(s.assets["index.html"].serve))
+		s.mux.Handle("GET "+path, s.answering(s.assets["index.html"].serve, answerWithin))
 	}
-	s.mux.Handle("/", s.answering(s.nothingHere))
+	s.mux.Handle("/", s.answering(s.nothingHere, answerWithin))
 	return s
 }
 
@@ -185,13 +200,88 @@ func failed(status int, format string, args ...any) error {
 	return failure{status, fmt.Sprintf(format, args...)}
 }
 
-// answering turns a handler's error into an answer.
-func (s *Server) answering(handle func(http.ResponseWriter, *http.Request) error) http.Handler {
+// answerWithin bounds the work on one answer. Streams, and uploads of snapshots, have bounds of
+// their own: they go on as long as something moves.
+const answerWithin = time.Minute
+
+// answering turns a handler's error into an answer. A handler looks at its request's context, which
+// ends when the client has gone or the time is over. One that panics costs its own client an
+// answer, and nobody else anything.
+func (s *Server) answering(handle func(http.ResponseWriter, *http.Request) error,
+	within time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := handle(w, r); err != nil {
+		defer func() {
+			if p := recover(); p != nil {
+				s.options.Log.Printf("%s %q: a bug in memroom: %v\n%s", r.Method, r.URL.Path, p,
+					debug.Stack())
+				s.fail(w, r, failed(http.StatusInternalServerError, "a bug in memroom: its server "+
+					"has printed what it is, please report it"))
+			}
+		}()
+		if within == 0 {
+			if err := handle(w, r); err != nil {
+				s.fail(w, r, err)
+			}
+			return
+		}
+		ctx, stop := context.WithTimeout(r.Context(), within)
+		defer stop()
+		if r.Method == http.MethodPost {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience))
+		}
+		out := &reply{ResponseWriter: w, ctx: ctx}
+		err := handle(out, r.WithContext(ctx))
+		switch {
+		case r.Context().Err() != nil || out.begun: // nobody waits, or all is said
+		case ctx.Err() != nil:
+			s.fail(w, r, failed(http.StatusServiceUnavailable, "this took longer than %v: try again "+
+				"when the server has less to do", within))
+		case err != nil:
 			s.fail(w, r, err)
 		}
 	})
+}
+
+// reply is an answer that does not begin once the time for it is over: what was read by then is not
+// all.
+type reply struct {
+	http.ResponseWriter
+	ctx   context.Context
+	begun bool
+}
+
+func (r *reply) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *reply) WriteHeader(status int) {
+	if r.begun = r.begun || r.ctx.Err() == nil; r.begun {
+		r.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (r *reply) Write(data []byte) (int, error) {
+	if r.begun = r.begun || r.ctx.Err() == nil; !r.begun {
+		return 0, r.ctx.Err()
+	}
+	return r.ResponseWriter.Write(data)
+}
+
+// readBody reads what a request brings, up to a size. Who sends it slowly waits alone: nothing is
+// taken for the request before it is whole.
+func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, failed(http.StatusRequestEntityTooLarge, "a request here has at most %s",
+			event.Bytes(most))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, failed(http.StatusRequestTimeout, "the request was not there after %v", patience)
+	case err != nil:
+		return nil, failed(http.StatusBadRequest, "the request broke off")
+	}
+	// The server notices by reading that a client has gone: that has no deadline.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	return data, nil
 }
 
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -199,26 +289,36 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if !errors.As(err, &f) {
 		f = failure{http.StatusInternalServerError, err.Error()}
 	}
-	if r.Context().Err() != nil {
-		return // nobody waits for the answer
-	}
 	if f.status >= 500 {
 		s.options.Log.Printf("%s %q: %s", r.Method, r.URL.Path, f.text)
 	}
+	w.Header().Del("Content-Length") // of an answer that did not begin in time
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(f.status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"error": f.text, "status": f.status})
 }
 
-func (s *Server) nothingHere(_ http.ResponseWriter, r *http.Request) error {
+func (s *Server) nothingHere(w http.ResponseWriter, r *http.Request) error {
 	for _, known := range s.routes {
 		if known.path == r.URL.Path && known.method != r.Method {
 			return failed(http.StatusMethodNotAllowed, "%s takes %s", known.path, known.method)
 		}
 	}
+	if strings.Contains(r.Header.Get("Accept"), "text/html") { // a person: answer with a page
+		r.Header.Del("If-None-Match")
+		return s.assets["index.html"].serve(missing{w}, r)
+	}
 	return failed(http.StatusNotFound, "there is nothing at this address: /openapi.json lists "+
 		"what there is")
+}
+
+// missing sends a body with the status 404 (Not Found).
+type missing struct{ http.ResponseWriter }
+
+func (m missing) Write(data []byte) (int, error) {
+	m.WriteHeader(http.StatusNotFound)
+	return m.ResponseWriter.Write(data)
 }
 
 func (s *Server) showHealth(w http.ResponseWriter, _ *http.Request) error {
@@ -229,7 +329,7 @@ func (s *Server) showHealth(w http.ResponseWriter, _ *http.Request) error {
 func answer(w http.ResponseWriter, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
-		return err
+		return failed(http.StatusUnprocessableEntity, "this record is damaged: %v", err)
 	}
 	return answerBytes(w, data)
 }
@@ -250,11 +350,11 @@ func (s *Server) stores() []*store.Store {
 	return []*store.Store{s.options.Store, s.options.Reported}
 }
 
-// list gives the runs of all stores, newest first.
-func (s *Server) list(filter store.Filter) ([]store.Row, error) {
+// list returns the runs of all stores, newest first.
+func (s *Server) list(ctx context.Context, filter store.Filter) ([]store.Row, error) {
 	var all []store.Row
 	for _, kept := range s.stores() {
-		rows, err := kept.List(filter)
+		rows, err := kept.ListWhile(ctx, filter)
 		if err != nil {
 			return nil, err
 		}
@@ -336,7 +436,7 @@ func readable(err error) error {
 	return err
 }
 
-// Loopback says whether an address to listen on can be reached from this machine only.
+// Loopback reports whether an address to listen on can be reached from this machine only.
 func Loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

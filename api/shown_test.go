@@ -78,7 +78,7 @@ func TestRoomOfARunThatGoesOn(t *testing.T) {
 		}
 		var now []event.Bytes
 		free := "unknown"
-		for _, r := range (&Server{}).roomNow(folder, roomOf(peaks)) {
+		for _, r := range (&Server{}).roomNow(t.Context(), folder, roomOf(peaks)) {
 			if now = append(now, r.Now); r.Free != nil {
 				free = fmt.Sprint(int64(*r.Free))
 			}
@@ -424,7 +424,7 @@ func TestCoursesAreKeptForTheLast(t *testing.T) {
 	}
 }
 
-// TestErrorsAsAnswers: which status tells a sender or a viewer what.
+// TestErrorsAsAnswers: each error becomes the right HTTP status for a sender or a viewer.
 func TestErrorsAsAnswers(t *testing.T) {
 	odd := errors.New("odd")
 	for _, c := range []struct {
@@ -469,7 +469,8 @@ func TestWordsAreClipped(t *testing.T) {
 	}
 }
 
-// TestCommandOfAPlan: what the form says, as one types it, quoted where a shell would split it.
+// TestCommandOfAPlan: the form's settings become the command that a user would type, quoted where a
+// shell would split it.
 func TestCommandOfAPlan(t *testing.T) {
 	for query, want := range map[string]string{
 		"preset=gpt2&batch=4": "memroom plan --preset gpt2 --batch 4",
@@ -545,7 +546,7 @@ func TestFoundAreTheNewestThatMatter(t *testing.T) {
 		Samples: 6}); err != nil {
 		t.Fatal(err)
 	}
-	o := (&Server{options: Options{Store: s.home}}).overview(folder.Row())
+	o := (&Server{options: Options{Store: s.home}}).overview(t.Context(), folder.Row())
 	if fmt.Sprint(o.Found) != "[4 2 1]" || o.Findings != 5 || o.Steps != 4 || o.State != "ok" {
 		t.Errorf("%+v", o)
 	}

@@ -64,7 +64,8 @@ type opened struct {
 
 	path     string // what was uploaded, or the run's file
 	uploaded bool
-	data     string        // what the page is drawn from
+	upload   *os.File      // until it was read
+	data     *os.File      // what the page is drawn from
 	ready    chan struct{} // closed once data is there, or Error
 	asked    chan struct{} // closed once somebody wants the table
 	asking   *sync.Once
@@ -94,17 +95,37 @@ func (m *snapshots) close() {
 }
 
 func (o *opened) remove() {
-	if o.uploaded {
-		_ = os.Remove(o.path)
+	if o.data != nil {
+		discard(o.data)
 	}
-	_ = os.Remove(o.data)
+}
+
+// newFile makes a file in a private folder. Where the system can still open it then, it has no
+// name: a server that is killed leaves nothing. path is how to open it.
+func newFile(dir, kind string) (file *os.File, path string, err error) {
+	file, err = os.OpenFile(filepath.Join(dir, kind+randomID()), os.O_RDWR|os.O_CREATE|os.O_EXCL,
+		0o600)
+	if err != nil {
+		return nil, "", err
+	}
+	path = fmt.Sprintf("/proc/self/fd/%d", file.Fd())
+	if _, err := os.Stat(path); err != nil {
+		return file, file.Name(), nil
+	}
+	_ = os.Remove(file.Name())
+	return file, path, nil
+}
+
+// discard closes a file of newFile. Whoever opens it by its path must have done so.
+func discard(file *os.File) {
+	_ = file.Close()
+	_ = os.Remove(file.Name()) // where it has a name
 }
 
 // add begins to read a snapshot.
 func (m *snapshots) add(o *opened) {
 	o.State, o.ready, o.compared = "waiting", make(chan struct{}), make(chan struct{})
 	o.asked, o.asking = make(chan struct{}), &sync.Once{}
-	o.data = filepath.Join(m.dir, "data-"+randomID())
 	m.mu.Lock()
 	m.byID[o.ID] = o
 	m.order = append(m.order, o.ID)
@@ -141,6 +162,9 @@ func (m *snapshots) drop(id string) {
 // read turns the file into what the page is drawn from, and then compares settings.
 func (m *snapshots) read(o *opened) {
 	defer close(o.compared)
+	if o.upload != nil {
+		defer discard(o.upload)
+	}
 	select {
 	case m.one <- struct{}{}:
 	case <-m.closed:
@@ -201,7 +225,7 @@ func tryOthers(rec *event.Recording, s *diagnose.Snapshot,
 		}
 	}()
 	known := len(s.Warnings)
-	c.Table = diagnose.CompareSettings(rec, s, replayed, 0)
+	c.Table = diagnose.CompareSettings(rec, s, replayed, allocsim.Options{})
 	if len(s.Warnings) > known {
 		c.Warning = s.Warnings[known]
 	}
@@ -252,18 +276,25 @@ func withoutPath(err error, path string) error {
 	return errors.New(strings.ReplaceAll(text, path, "the file"))
 }
 
-func (m *snapshots) write(o *opened, read *trace.Snapshot, devices []report.Device) error {
-	file, err := os.OpenFile(o.data, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func (m *snapshots) write(o *opened, read *trace.Snapshot, devices []report.Device) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("this file cannot be drawn: %v", r)
+		}
+	}()
+	file, _, err := newFile(m.dir, "data-")
 	if err != nil {
 		return err
 	}
+	m.mu.Lock()
+	o.data = file
+	m.mu.Unlock()
 	notes := read.Warnings
 	if read.Truncated {
 		notes = append([]string{fmt.Sprintf("the file breaks off at byte %d (%s); what follows is "+
 			"about the part before", read.Offset, read.Reason)}, notes...)
 	}
-	err = report.SnapshotData(file, o.Name, notes, devices)
-	return cmp.Or(err, file.Close())
+	return report.SnapshotData(file, o.Name, notes, devices)
 }
 
 func (m *snapshots) set(o *opened, state string) {
@@ -313,14 +344,17 @@ func (s *Server) uploadSnapshot(w http.ResponseWriter, r *http.Request) error {
 	if s.options.Temporary == "" {
 		return failed(http.StatusServiceUnavailable, "this server takes no files")
 	}
-	path := filepath.Join(s.options.Temporary, "upload-"+randomID())
-	size, err := receive(w, r, path, limit)
+	file, path, err := newFile(s.options.Temporary, "upload-")
 	if err != nil {
-		_ = os.Remove(path)
+		return fmt.Errorf("the upload cannot be kept: %w", err)
+	}
+	size, err := receive(w, r, file, limit)
+	if err != nil {
+		discard(file)
 		return err
 	}
 	o := &opened{ID: "u-" + randomID(), Name: fileName(r.URL.Query().Get("name")), path: path,
-		Size: event.Bytes(size), uploaded: true}
+		Size: event.Bytes(size), uploaded: true, upload: file}
 	s.snapshots.add(o)
 	w.Header().Set("Location", "/api/snapshots/"+o.ID)
 	return answer(w, s.snapshots.copyOf(o))
@@ -333,12 +367,7 @@ func tooLarge(limit int64) error {
 }
 
 // receive writes the body to a file. A sender may be slow, but not silent.
-func receive(w http.ResponseWriter, r *http.Request, path string, limit int64) (int64, error) {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return 0, fmt.Errorf("the upload cannot be kept: %w", err)
-	}
-	defer file.Close()
+func receive(w http.ResponseWriter, r *http.Request, file *os.File, limit int64) (int64, error) {
 	control := http.NewResponseController(w)
 	body := http.MaxBytesReader(w, r.Body, limit)
 	total := int64(0)
@@ -460,7 +489,7 @@ func (s *Server) wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// snapshotData gives what the page is drawn from, once it is there.
+// snapshotData returns what the page is drawn from, once it is there.
 func (s *Server) snapshotData(w http.ResponseWriter, r *http.Request) error {
 	o, err := s.snapshot(r)
 	if err != nil {
@@ -469,20 +498,17 @@ func (s *Server) snapshotData(w http.ResponseWriter, r *http.Request) error {
 	if err := s.wait(r.Context(), o.ready); err != nil {
 		return err
 	}
-	if now := s.snapshots.copyOf(o); now.Error != "" {
+	now := s.snapshots.copyOf(o)
+	if now.Error != "" {
 		return failed(http.StatusUnprocessableEntity, "%s", now.Error)
 	}
-	file, err := os.Open(o.data)
+	info, err := now.data.Stat()
 	if err != nil {
-		return readable(err)
+		return failed(http.StatusNotFound, "this snapshot is not open any more: drop the file again")
 	}
-	defer file.Close()
+	file := io.NewSectionReader(now.data, 0, info.Size())
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
 	// packing costs more than sending on the same machine
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") && !fromHere(r) {
 		w.Header().Set("Content-Encoding", "gzip")

@@ -111,8 +111,8 @@ func (s *Server) showStudy(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, s.picture(e))
 }
 
-// followStudy tells when a study has changed. A picture of thousands of trials is large: the page
-// asks for it when it is ready for the next.
+// followStudy sends an event when a study has changed. A picture of thousands of trials is large,
+// so the page asks for it when it is ready for the next one.
 func (s *Server) followStudy(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	if _, _, err := s.study(name); err != nil {

@@ -12,7 +12,7 @@ import (
 	"memroom/trial/engine"
 )
 
-// TestStudies lists and shows a study, says which cannot be read, and finds no others.
+// TestStudies lists and shows a study, names those that cannot be read, and finds no others.
 func TestStudies(t *testing.T) {
 	s := newSite(t)
 	root := filepath.Join(s.home.Home, "studies")

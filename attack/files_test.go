@@ -2,9 +2,11 @@ package attack
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -118,16 +120,21 @@ type crafted struct {
 // TestCraftedFiles hands over files that were made to loop, overflow, nest or swell.
 func TestCraftedFiles(t *testing.T) {
 	g := newTarget(t)
+	var turn int // every file meets some commands, and every command some files
 	for _, c := range craftedFiles(t) {
 		budget := c.budget
 		if budget == 0 {
 			budget = 512 << 20
 		}
-		for i, command := range c.commands {
-			if i < 4 || long() {
-				g.throw(t, "crafted files", c.name, c.data, command, budget)
-			}
+		most := 2
+		if long() {
+			most = len(c.commands)
 		}
+		for i := range min(most, len(c.commands)) {
+			command := c.commands[(turn+i)%len(c.commands)]
+			g.throw(t, "crafted files", c.name, c.data, command, budget)
+		}
+		turn += most
 	}
 }
 
@@ -181,6 +188,7 @@ func craftedFiles(t testing.TB) (all []crafted) {
 	add("escapes.log", []byte("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB "+
 		"\x1b]0;owned\x07\x1b[2J (GPU 0; 10.00 GiB total capacity)\n  File \"\x1b[31mx.py\", line 1\n"),
 		logCommands, 0)
+	slices.SortFunc(all, func(a, b crafted) int { return cmp.Compare(a.name, b.name) })
 	return all
 }
 

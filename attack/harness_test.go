@@ -17,10 +17,10 @@ import (
 	"memroom/testenv"
 )
 
-// long tells whether everything is tried, or the short form that belongs to the ordinary tests.
+// long reports whether everything is tried, or the short form that belongs to the ordinary tests.
 func long() bool { return os.Getenv("MEMROOM_ATTACK") == "long" }
 
-// times gives how many inputs of a kind are tried.
+// times returns how many inputs of a kind are tried.
 func times(short, all int) int {
 	if long() {
 		return all
@@ -39,6 +39,10 @@ func TestMain(m *testing.M) {
 		fmt.Println(knock(name, os.Args[1]))
 		os.Exit(0)
 	}
+	if os.Getenv(askEnv) != "" {
+		askAsOther(os.Args[1])
+		os.Exit(0)
+	}
 	if path := os.Getenv(measureEnv); path != "" {
 		measure(path, os.Args[1:])
 	}
@@ -54,6 +58,23 @@ type counts struct {
 	mu    sync.Mutex
 	order []string
 	kinds map[string]*count
+	harm  [lostBytes + 1]int64
+}
+
+// harm is what must never happen.
+type harm int
+
+const (
+	crashes harm = iota
+	hangs
+	lostBytes
+)
+
+// suffer counts harm.
+func (c *counts) suffer(what harm, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.harm[what] += n
 }
 
 type count struct {
@@ -93,7 +114,8 @@ func (c *counts) print() {
 		fmt.Println(line)
 	}
 	if total > 0 {
-		fmt.Printf("attack: %-28s %6d tried\n", "all", total)
+		fmt.Printf("attack: %-28s %6d tried, %d crashes, %d hangs, %d bytes lost\n", "all", total,
+			c.harm[crashes], c.harm[hangs], c.harm[lostBytes])
 	}
 }
 
@@ -186,12 +208,18 @@ var (
 	control = regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}]`)
 )
 
-// wrong says what a command did that it must not, or "". budget is the bytes it may have resident.
+// wrong returns the first forbidden thing that a command did, or "". budget is the bytes it may
+// have resident.
 func (o *outcome) wrong(codes, path string, budget int64) string {
 	switch {
 	case crash.MatchString(o.stderr):
+		tally.suffer(crashes, 1)
 		return "it crashed"
+	case o.cpu >= cpuSeconds*time.Second:
+		tally.suffer(hangs, 1)
+		return "it hangs"
 	case o.code < 0 || o.code > 5:
+		tally.suffer(crashes, 1)
 		return fmt.Sprintf("exit code %d: killed, or a bug", o.code)
 	case !strings.Contains(codes+"2", fmt.Sprint(o.code)):
 		return fmt.Sprintf("exit code %d is none of %s2", o.code, codes)

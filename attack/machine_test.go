@@ -97,6 +97,57 @@ func TestKills(t *testing.T) {
 	}
 }
 
+// TestSecondUserAtAStudy: another user sees nothing of a study and cannot take it up.
+func TestSecondUserAtAStudy(t *testing.T) {
+	linux(t)
+	root(t)
+	home := filepath.Join(t.TempDir(), "home")
+	env := []string{"MEMROOM_HOME=" + home}
+	o := run(t, env, "", "tune", "--name", "mine", "--samples", "2", "--metric", "loss", "--mode",
+		"min", "--", "sh", "-c", "echo loss=$0", "uniform(0.1,0.2)")
+	if o.code != 0 {
+		t.Fatalf("code %d: %s", o.code, o.stderr)
+	}
+	for _, args := range [][]string{{"tune", "list"}, {"tune", "show", "mine"},
+		{"tune", "resume", "mine"}, {"tune", "rm", "mine"}} {
+		cmd := exec.Command(memroom(t), args...)
+		cmd.Env = append(os.Environ(), env...)
+		cmd.Dir = "/"
+		o := finish(t, asNobody(cmd))
+		tally.add("looks of another user", o.code != 0, 0)
+		if strings.Contains(o.stdout, "best") || crash.MatchString(o.stderr) || o.code == 0 &&
+			strings.Contains(o.stdout, "mine") {
+			t.Errorf("another user's memroom %v: code %d, %s %s", args, o.code, o.stdout, o.stderr)
+		}
+	}
+	if o := run(t, env, "", "tune", "show", "mine"); o.code != 0 ||
+		!strings.Contains(o.stdout, "best: trial") {
+		t.Errorf("afterwards: code %d, %s %s", o.code, o.stdout, o.stderr)
+	}
+}
+
+// TestWithoutProc: where there is no /proc a command runs without us, and we say why. What needs us
+// is refused.
+func TestWithoutProc(t *testing.T) {
+	linux(t)
+	root(t)
+	for _, c := range []struct {
+		flags []string
+		code  int
+	}{{nil, 7}, {[]string{"--host-mem", "1GiB"}, 125}, {[]string{"--fit"}, 125}} {
+		cmd := exec.Command("unshare", append(append([]string{"-m", "sh", "-c",
+			`umount -l /proc && exec "$@"`, "sh", memroom(t), "run"}, c.flags...), "--", "sh", "-c",
+			"echo it ran; exit 7")...)
+		cmd.Env = append(os.Environ(), "MEMROOM_HOME="+filepath.Join(t.TempDir(), "home"))
+		o := finish(t, cmd)
+		tally.add("machines without /proc", o.code != 7, 0)
+		if o.code != c.code || strings.Contains(o.stdout, "it ran") != (c.code == 7) ||
+			!strings.Contains(o.stderr, "/proc") || strings.Contains(o.stderr, "ulimit") {
+			t.Errorf("%q: code %d, %q, %s", c.flags, o.code, o.stdout, o.stderr)
+		}
+	}
+}
+
 // copyOfSelf puts this test's binary where another user may run it.
 func copyOfSelf(t testing.TB) string {
 	t.Helper()
@@ -123,7 +174,7 @@ func copyOfSelf(t testing.TB) string {
 // asNobody runs a program as another user.
 func asNobody(cmd *exec.Cmd) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	cmd.Env = append(cmd.Environ(), "HOME=/nonexistent")
+	cmd.Env = append(cmd.Environ(), "HOME=/proc/nowhere") // where not even root can make a folder
 	return cmd
 }
 
@@ -183,7 +234,7 @@ func TestSecondUser(t *testing.T) {
 // knockEnv makes this test's binary knock on the socket it names, and nothing else.
 const knockEnv = "MEMROOM_ATTACK_KNOCK"
 
-// knock connects to a socket and says what a front end might say, then nonsense.
+// knock connects to a socket and sends what a front end might send, then nonsense.
 func knock(name, owned string) string {
 	c, err := net.Dial("unix", name) // a name that begins with @ is an abstract one
 	if err != nil {

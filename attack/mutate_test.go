@@ -18,7 +18,7 @@ import (
 	"memroom/testenv"
 )
 
-// seeded gives the numbers of one kind of attack: the same in every run.
+// seeded returns the numbers of one kind of attack: the same in every run.
 func seeded(kind string) *rand.Rand {
 	var seed uint64
 	for _, c := range kind {
@@ -92,7 +92,7 @@ func zstAll(r io.Reader) []byte {
 	return b.Bytes()
 }
 
-// again gives a beginning and then the same bytes many times.
+// again returns a beginning and then the same bytes many times.
 func again(begin string, data []byte, times int) io.Reader {
 	all := []io.Reader{strings.NewReader(begin)}
 	for range times {

@@ -1,5 +1,5 @@
 // Package central keeps the records of runs that other machines send (package relay). A database,
-// SQLite or PostgreSQL, is what is acknowledged; a folder of runs beside it is a copy in the form
+// SQLite or PostgreSQL, is what is acknowledged; a folder of runs next to it is a copy in the form
 // in which everything else reads runs, and can be made again from the database at any time.
 //
 // Start at [Open]. Package api answers the requests; cli chooses the database.
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,13 +28,18 @@ import (
 type Central struct {
 	// Copy is the folder of runs that is made from the database.
 	Copy *store.Store
-	// Taken says whether an ID belongs to a run that was not sent; nil: none does.
+	// Taken reports whether an ID belongs to a run that was not sent; nil: none does.
 	Taken func(id string) bool
+	// Aside names the records that [Open] found damaged, and what is wrong with each. They stay in
+	// the database as they are; what can be read of them is shown.
+	Aside []string
 
 	mu   sync.Mutex
 	db   database
 	runs map[string]*run // by key
 	ids  map[string]bool
+	// keys of rows that no run can have
+	broken map[string]bool
 }
 
 // run is what is known of one record without asking the database.
@@ -53,12 +59,12 @@ type row struct {
 
 // database is what PostgreSQL and SQLite have in common.
 type database interface {
-	// load gives all runs, and the size of each of their files.
+	// load returns all runs, and the size of each of their files.
 	load() (rows []row, files map[string]map[string]int64, err error)
 	create(row) error
 	// add keeps frames in one transaction: all or nothing. sizes are the new ones of their files.
 	add(key string, frames []relay.Frame, sizes map[string]int64) error
-	// pieces gives a file's content, as it was added, in order.
+	// pieces returns a file's content, as it was added, in order.
 	pieces(key, file string, yield func([]byte) error) error
 	// remove forgets a run and its files.
 	remove(key string) error
@@ -69,21 +75,29 @@ type database interface {
 var (
 	ErrFull = errors.New("the disk of the central server is full")
 	ErrAway = errors.New("the database does not answer")
-	// ErrUnknown says that the key belongs to no run: the sender must name it again.
+	// ErrUnknown reports a key that belongs to no run: the sender must name it again.
 	ErrUnknown = errors.New("no run has this key")
-	// ErrBad says that what was sent makes no sense, now or later.
+	// ErrBad reports content that cannot be accepted, now or later.
 	ErrBad = errors.New("this is not a report of a run")
 )
 
-// PlaceError says that a piece does not begin where the file ends.
+// PlaceError reports a piece that does not begin where the file ends.
 type PlaceError struct{ Files map[string]int64 }
 
 func (*PlaceError) Error() string { return "a piece does not begin where the file ends" }
 
-// LargeError says that a file of a record is larger than is taken.
+// LargeError reports a file of a record that exceeds the size limit.
 type LargeError struct{ File string }
 
 func (e *LargeError) Error() string { return e.File + " is larger than the server takes" }
+
+// FileError is returned where a file of a record cannot be what it is called. The rest can be sent.
+type FileError struct {
+	File string
+	Err  error
+}
+
+func (e *FileError) Error() string { return "it is not taken: " + e.Err.Error() }
 
 const (
 	// mostFile bounds one file of a record, mostFiles their number.
@@ -94,7 +108,7 @@ const (
 // Open opens the database that address names, and brings the copy below home up to date. An empty
 // address is SQLite in home. Only one process at a time can have a database open.
 func Open(home, address string) (*Central, error) {
-	c := &Central{runs: map[string]*run{}, ids: map[string]bool{}}
+	c := &Central{runs: map[string]*run{}, ids: map[string]bool{}, broken: map[string]bool{}}
 	var err error
 	name := "central"
 	switch {
@@ -126,7 +140,7 @@ func Open(home, address string) (*Central, error) {
 // CopyOf is where the copies of runs lie that a server over SQLite in home has received.
 func CopyOf(home string) string { return filepath.Join(home, "central") }
 
-// Exists says whether there is a database of SQLite in home.
+// Exists reports whether there is a database of SQLite in home.
 func Exists(home string) bool {
 	_, err := os.Stat(filepath.Join(home, "central.sqlite"))
 	return err == nil
@@ -139,7 +153,7 @@ func (c *Central) Close() error {
 	return c.db.close()
 }
 
-// restore makes the copy what the database says.
+// restore fills the copy in memory from the database.
 func (c *Central) restore() error {
 	rows, files, err := c.db.load()
 	if err != nil {
@@ -147,6 +161,11 @@ func (c *Central) restore() error {
 	}
 	known := map[string]bool{}
 	for _, r := range rows {
+		if err := c.check(r); err != nil {
+			c.broken[r.Key] = true
+			c.Aside = append(c.Aside, fmt.Sprintf("%.40q of %.80q: %v", r.ID, r.Host, err))
+			continue
+		}
 		one := &run{row: r, files: files[r.Key], stale: map[string]bool{}}
 		if one.files == nil {
 			one.files = map[string]int64{}
@@ -162,10 +181,11 @@ func (c *Central) restore() error {
 		if from, ok := folder.Reported(); ok {
 			one.wrote = from.Heard
 		}
-		if len(one.stale) > 0 {
-			if err := c.mend(one); err != nil {
-				return err
-			}
+		err := c.mend(one)
+		if errors.Is(err, errDamaged) {
+			c.Aside = append(c.Aside, fmt.Sprintf("%s of %.80q: %v", one.ID, one.Host, err))
+		} else if err != nil {
+			return err
 		}
 	}
 	ids, err := c.Copy.IDs()
@@ -182,12 +202,38 @@ func (c *Central) restore() error {
 	return nil
 }
 
-// Hello gives a run its place: its own ID, or one close to it where another machine has the same.
+// check reports what is wrong with a row of the database: its ID becomes the name of a folder.
+func (c *Central) check(r row) error {
+	switch {
+	case !relay.ValidKey(r.Key):
+		return fmt.Errorf("%.40q is not the key of a run", r.Key)
+	case !store.ValidID(r.ID):
+		return errors.New("this is not the ID of a run")
+	case c.ids[r.ID]:
+		return errors.New("another record has this ID")
+	case !store.ValidTime(r.First) || !store.ValidTime(r.First.Add(r.ahead())):
+		return errors.New("its time makes no sense")
+	}
+	return nil
+}
+
+func (r row) ahead() time.Duration {
+	const most = int64(math.MaxInt64 / time.Millisecond)
+	return time.Duration(min(max(r.Ahead, -most), most)) * time.Millisecond
+}
+
+// Hello assigns a run its place: its own ID, or one close to it where another machine has the same.
 func (c *Central) Hello(h relay.Hello, now time.Time) (relay.Welcome, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !relay.ValidKey(h.Key) {
 		return relay.Welcome{}, fmt.Errorf("%w: a key is 32 hexadecimal digits", ErrBad)
+	}
+	if c.broken[h.Key] {
+		return relay.Welcome{}, fmt.Errorf("%w: what this server has kept of it is damaged", ErrBad)
+	}
+	if !store.ValidTime(time.UnixMilli(h.Now)) {
+		return relay.Welcome{}, fmt.Errorf("%w: now_ms=%d is no time: set the clock", ErrBad, h.Now)
 	}
 	one := c.runs[h.Key]
 	if one == nil {
@@ -219,8 +265,8 @@ func (c *Central) taken(id string) bool {
 
 func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), 200)], "") }
 
-// Add keeps frames of a run and gives the new sizes of their files. What was kept before is left
-// out; a piece beyond a file's end is a [PlaceError].
+// Add stores frames of a run and returns the new sizes of their files. It skips what was stored
+// before. A piece beyond a file's end is a [PlaceError].
 func (c *Central) Add(key string, frames []relay.Frame, now time.Time) (map[string]int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,6 +277,11 @@ func (c *Central) Add(key string, frames []relay.Frame, now time.Time) (map[stri
 	fresh, sizes, err := one.fresh(frames)
 	if err != nil {
 		return nil, err
+	}
+	for _, f := range fresh { // before anything is kept
+		if _, err := one.content(f); err != nil {
+			return nil, &FileError{f.File, err}
+		}
 	}
 	if len(fresh) > 0 {
 		if err := c.db.add(key, fresh, sizes); err != nil {
@@ -324,29 +375,58 @@ func (c *Central) copyFrames(one *run, frames []relay.Frame) {
 	}
 }
 
-// mend writes stale copies anew from the database.
+// errDamaged is returned where the database holds what cannot be a part of a record.
+var errDamaged = errors.New("damaged")
+
+// mend writes stale copies anew from the database. What is damaged has no copy, and the rest has.
 func (c *Central) mend(one *run) error {
+	var damaged error
 	for name := range one.stale {
 		path := c.Copy.Folder(one.ID).Path(filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
 		}
-		at := int64(0)
-		err := os.Remove(path)
-		if err == nil || errors.Is(err, os.ErrNotExist) {
-			err = c.db.pieces(one.Key, name, func(data []byte) error {
-				f := relay.Frame{File: name, At: at, Data: data,
-					Whole: relay.Kept(name) == relay.Replaced}
-				at += int64(len(data))
-				return c.write(one, f)
-			})
-		}
-		if err != nil {
+		if err := os.RemoveAll(path); err != nil {
 			return err
 		}
-		delete(one.stale, name)
+		at := int64(0)
+		err := c.db.pieces(one.Key, name, func(data []byte) error {
+			f := relay.Frame{File: name, At: at, Data: data,
+				Whole: relay.Kept(name) == relay.Replaced}
+			at += int64(len(data))
+			return c.write(one, f)
+		})
+		switch {
+		case errors.Is(err, errDamaged):
+			damaged = errors.Join(damaged, err)
+		case err != nil:
+			return err
+		default:
+			delete(one.stale, name)
+		}
 	}
-	return nil
+	return damaged
+}
+
+// content is what a frame puts into the copy: a description of the run has the ID that it has here.
+// It fails on what readers would find damaged.
+func (r *run) content(f relay.Frame) ([]byte, error) {
+	if !f.Whole {
+		return f.Data, nil
+	}
+	if err := store.Check(f.File, f.Data); err != nil {
+		return nil, fmt.Errorf("%s is %w: %w", f.File, errDamaged, err)
+	}
+	if f.File != "run.json" {
+		return f.Data, nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(f.Data, &fields); err != nil {
+		return nil, err
+	}
+	fields["id"], _ = json.Marshal(r.ID) // a string does not fail
+	out, err := json.MarshalIndent(fields, "", "  ")
+	return append(out, '\n'), err
 }
 
 // write puts one frame into the copy. The names of files were checked when they came.
@@ -355,11 +435,11 @@ func (c *Central) write(one *run, f relay.Frame) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
+	data, err := one.content(f)
+	if err != nil {
+		return err
+	}
 	if f.Whole {
-		data := f.Data
-		if f.File == "run.json" {
-			data = renamed(data, one.ID)
-		}
 		if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 			_ = os.Remove(path + ".new")
 			return err
@@ -370,24 +450,11 @@ func (c *Central) write(one *run, f relay.Frame) error {
 	if err != nil {
 		return err
 	}
-	_, err = file.WriteAt(f.Data, f.At)
+	_, err = file.WriteAt(data, f.At)
 	if closed := file.Close(); err == nil {
 		err = closed
 	}
 	return err
-}
-
-// renamed gives a run's description the ID that it has here.
-func renamed(data []byte, id string) []byte {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(data, &fields) != nil {
-		return data
-	}
-	fields["id"], _ = json.Marshal(id)
-	if out, err := json.MarshalIndent(fields, "", "  "); err == nil {
-		return append(out, '\n')
-	}
-	return data
 }
 
 // pack and unpack are the form of a piece in the database: records shrink to a tenth.
@@ -407,9 +474,13 @@ func pack(data []byte) ([]byte, error) {
 func unpack(data []byte) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	return io.ReadAll(io.LimitReader(z, relay.MostUnpacked+1))
+	plain, err := io.ReadAll(io.LimitReader(z, relay.MostUnpacked+1))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return plain, nil
 }
 
 // fullDisk recognises a disk without room.

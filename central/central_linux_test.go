@@ -78,7 +78,7 @@ func TestRecordsAreKept(t *testing.T) {
 		grown := func(at int64, text string) relay.Frame {
 			return relay.Frame{File: "samples.jsonl", At: at, Data: []byte(text)}
 		}
-		run := relay.Frame{File: "run.json", Whole: true, Data: []byte(`{"id":"` + id + `"}`)}
+		run := relay.Frame{File: "run.json", Whole: true, Data: []byte(`{"id":"` + id + `","started":"2026-11-16T08:07:25Z"}`)}
 		add(t, c, run, grown(0, "one\n"), grown(4, "two\n"))
 		// an answer was lost: the same again, and more
 		if sizes := add(t, c, grown(4, "two\nthree\n")); sizes["samples.jsonl"] != 14 {
@@ -251,8 +251,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestDisksThatFail: SQLite calls much an I/O error. Where something fits on the disk, it is not
-// called full, what failed is told, and the sender may come again.
+// TestDisksThatFail: SQLite reports many failures as an I/O error. A disk with room left is not
+// called full, the error names what failed, and the sender may come again.
 func TestDisksThatFail(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "central.sqlite")
 	db, err := openSQLite(path)

@@ -221,7 +221,7 @@ func (d *sqliteDB) meaning(err error) error {
 	return err
 }
 
-// failing says what cannot be done with a file.
+// failing returns the error for a file that cannot be used.
 func failing(code sqlite.ResultCode) string {
 	switch code {
 	case sqlite.ResultIOErrRead, sqlite.ResultIOErrShortRead, sqlite.ResultIOErrFstat,
@@ -239,7 +239,8 @@ func failing(code sqlite.ResultCode) string {
 	return "cannot be read or written"
 }
 
-// room writes a little beside a file and takes it away again: the error says why nothing fits.
+// room writes a small file in the same folder and removes it again: the error names the reason why
+// nothing fits.
 func room(folder string) error {
 	file, err := os.CreateTemp(folder, "central-room-")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 )
 
-// TestTablesOfOtherVersions: a new database says which version it has, once; one of a newer memroom
-// is left alone. Nobody else may read it.
+// TestTablesOfOtherVersions: a new database records its version, once. A database of a newer
+// memroom is left alone. Nobody else may read it.
 func TestTablesOfOtherVersions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "central.sqlite")
 	for range 2 {

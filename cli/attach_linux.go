@@ -12,7 +12,7 @@ import (
 // attachBytes is how much of the earlier output attach shows.
 const attachBytes = 8 << 10
 
-// Run reconnects to a run. One that has ended gives its exit code.
+// Run reconnects to a run. If the run has ended, Run returns its exit code.
 func (c *attachCmd) Run(s *session) error {
 	kept, err := openStore()
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *attachCmd) from(path string) int64 {
 	return max(0, info.Size()-attachBytes)
 }
 
-// ended shows the rest of a run that is over and gives its exit code.
+// ended shows the remaining output of a run that has ended and returns its exit code.
 func (c *attachCmd) ended(s *session, folder *store.Folder, fromOut, fromErr int64) error {
 	exit, err := folder.Exit()
 	if host, yes := folder.Elsewhere(); err != nil && yes {
@@ -106,7 +106,7 @@ func copyFrom(w io.Writer, path string, from int64) error {
 	return err
 }
 
-// hasTerminalRun says whether the command of a run has a terminal that can be typed at.
+// hasTerminalRun reports whether the command of a run has a terminal that can be typed at.
 func hasTerminalRun(folder *store.Folder) bool {
 	state, err := supervise.ReadState(folder.StateFile())
 	return err == nil && state.Streams.In == supervise.Terminal

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -48,6 +47,7 @@ func (calibrateCmd) examples() []example {
 }
 
 func (c *calibrateCmd) Run(s *session) error {
+	defer s.putAway()()
 	if c.Forget {
 		return c.forget(s)
 	}
@@ -141,11 +141,11 @@ type cardMeasurement struct {
 // measure runs the calibration and reads the driver at each stage. With ErrCalibrationCut, found is
 // good but not whole.
 func (w *cardMeasurement) measure(python string, limit time.Duration) error {
-	dir, err := os.MkdirTemp("", "memroom-calibrate-")
+	dir, remove, err := temporaryFolder("calibrate")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	installed, err := probe.Install(dir)
 	if err != nil {
 		return err
@@ -234,8 +234,8 @@ func (w *cardMeasurement) stage(st probe.CardStage) error {
 	return nil
 }
 
-// identify finds the card that torch uses among those the driver lists: by UUID, for CUDA orders
-// and hides cards as it is told to.
+// identify finds the card that torch uses among those the driver lists. It compares UUIDs, because
+// environment variables change the order of CUDA's cards and hide some of them.
 func (w *cardMeasurement) identify(st probe.CardStage) (string, error) {
 	for _, d := range w.before {
 		if st.UUID != "" && strings.TrimPrefix(d.UUID, "GPU-") == strings.TrimPrefix(st.UUID,

@@ -107,7 +107,7 @@ func (c *calibrateCmd) forget(s *session) error {
 	return err
 }
 
-// calibrated gives a target what was measured here on a card of its name, if it was.
+// calibrated returns a target what was measured here on a card of its name, if it was.
 func calibrated(t *plan.Target) error {
 	list, err := calibrations()
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // Streams are the standard streams of the process. Out belongs to the answer (or to the child of
-// `run`), Err to everything said beside it.
+// `run`), Err to all other messages.
 type Streams struct {
 	In  io.Reader
 	Out io.Writer
@@ -34,6 +34,7 @@ type root struct {
 	Color string `help:"Colours: ${enum}." enum:"auto,always,never" default:"auto"`
 
 	Plan       planCmd       `cmd:"" help:"Predict the memory of a training run before it starts."`
+	Check      checkCmd      `cmd:"" help:"Hold training commands to a budget of memory, and explain what a change added."`
 	Run        runCmd        `cmd:"" help:"Run a training command and watch its memory."`
 	Tune       tuneCmd       `cmd:"" help:"Search hyperparameters: trials packed by memory, none killing another."`
 	Forget     forgetCmd     `cmd:"" help:"Delete the remedies that run --fit has remembered."`
@@ -58,9 +59,37 @@ type root struct {
 // session is what every command's Run method gets.
 type session struct {
 	Streams
-	ctx   context.Context // ends when the user interrupts
+	ctx   context.Context // see putAway
+	ended os.Signal       // what a command was ended by, once it has put everything away
 	color bool
 	model *kong.Application
+	given []givenFlag
+}
+
+// givenFlag is a flag of the command line with its value.
+type givenFlag struct {
+	name          string
+	target, value reflect.Value
+}
+
+// givenFlags lists what the command line gave, whether or not it equals a default.
+func givenFlags(parsed *kong.Context) []givenFlag {
+	var list []givenFlag
+	for _, p := range parsed.Path {
+		if p.Flag != nil && p.Flag.Target.IsValid() {
+			value := reflect.New(p.Flag.Target.Type()).Elem()
+			value.Set(p.Flag.Target)
+			list = append(list, givenFlag{p.Flag.Name, p.Flag.Target, value})
+		}
+	}
+	return list
+}
+
+// obey puts back the values of the flags that were given, after a file was read over them.
+func (s *session) obey() {
+	for _, f := range s.given {
+		f.target.Set(f.value)
+	}
 }
 
 // printJSON writes v to standard output, indented, with a final newline.
@@ -76,7 +105,7 @@ func (s *session) printJSON(v any) error {
 	return err
 }
 
-// note writes a line beside the answer.
+// note writes a line to Err, apart from the answer.
 func (s *session) note(format string, args ...any) { fmt.Fprintf(s.Err, format+"\n", args...) }
 
 // Main runs one command line and returns the exit code.
@@ -86,6 +115,9 @@ func Main(ctx context.Context, args []string, streams Streams) (code int) {
 	}
 	if code, yes := inner(args, streams); yes {
 		return code
+	}
+	if len(args) == 1 && args[0] == estimatesWord {
+		return finish(streams, false, estimates(streams))
 	}
 	out, errs := &safeWriter{out: streams.Out}, &safeWriter{out: streams.Err}
 	streams.Out, streams.Err = out, errs
@@ -99,6 +131,7 @@ func Main(ctx context.Context, args []string, streams Streams) (code int) {
 	}()
 	var commands root
 	exited := -1
+	args, all := withoutHelpAll(args)
 	parser, err := kong.New(&commands,
 		kong.Name("memroom"),
 		kong.Description(description),
@@ -106,7 +139,7 @@ func Main(ctx context.Context, args []string, streams Streams) (code int) {
 		kong.Writers(streams.Out, streams.Err),
 		kong.Exit(func(c int) { exited = c; panic(exitNow{}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
-		kong.Help(helpWithExamples),
+		kong.Help(helpPrinter(all)),
 		kong.KindMapper(reflect.String, kong.MapperFunc(keepBytes)),
 	)
 	if err != nil {
@@ -122,13 +155,22 @@ func Main(ctx context.Context, args []string, streams Streams) (code int) {
 	}()
 	args = habits(args)
 	parsed, err := parser.Parse(args)
+	if moved, again := fileLast(args, commands.Tune.New.Command); err == nil && again {
+		parsed, err = parser.Parse(moved)
+	}
 	if err != nil {
 		return finish(streams, wantsJSON(args), usageError(err))
 	}
 	s := &session{ctx: ctx, Streams: streams, color: useColor(commands.Color, streams.Out),
-		model: parser.Model}
+		model: parser.Model, given: givenFlags(parsed)}
 	out.color, errs.color = s.color, s.color
-	return finish(streams, wantsJSON(args), parsed.Run(s))
+	err = parsed.Run(s)
+	if s.ended != nil {
+		out.flush()
+		errs.flush()
+		return dieOf(s.ended)
+	}
+	return finish(streams, wantsJSON(args), err)
 }
 
 // keepBytes takes a word of the command line as it is. kong would send it through JSON, which
@@ -151,6 +193,10 @@ func habits(args []string) []string {
 		return append([]string{"version"}, args[1:]...)
 	case args[0] == "help":
 		return append(slices.Clone(args[1:]), "--help")
+	case len(args) == 2 && args[1] == "help":
+		if _, err := os.Stat("help"); err != nil {
+			return []string{args[0], "--help"}
+		}
 	}
 	return args
 }
@@ -173,12 +219,12 @@ func wantsJSON(args []string) bool {
 	return false
 }
 
-// finish prints the final error, as JSON too where the caller asked for JSON, and gives the exit
+// finish prints the final error, also as JSON if the caller asked for JSON, and returns the exit
 // code.
 func finish(streams Streams, asJSON bool, err error) int {
 	code, message := exitCode(err), ""
 	if err != nil {
-		message = err.Error()
+		message = plainWords(err)
 	}
 	if message == "" {
 		return code

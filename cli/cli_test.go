@@ -38,6 +38,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("DATA", data)
 			env.Setenv("MEMROOM_HOME", filepath.Join(env.WorkDir, "home"))
+			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, "cache"))
 			if python := os.Getenv("MEMROOM_TEST_PYTHON"); python != "" {
 				env.Setenv("PATH",
 					filepath.Dir(python)+string(os.PathListSeparator)+env.Getenv("PATH"))

@@ -38,7 +38,7 @@ func (c *completionCmd) Run(s *session) error {
 	return err
 }
 
-// completionWords gives the visible commands, and for each its flags ("" for the global ones).
+// completionWords returns the visible commands, and for each its flags ("" for the global ones).
 func completionWords(app *kong.Application) (commands []word, flags map[string][]word) {
 	flags = map[string][]word{"": flagWords(app.Node)}
 	for _, node := range app.Children {

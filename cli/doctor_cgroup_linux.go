@@ -9,8 +9,8 @@ import (
 	"memroom/meter"
 )
 
-// checkCgroup says which limit applies to this process and whether a run can get a cgroup of its
-// own.
+// checkCgroup reports the limit that applies to this process and whether a run can get a cgroup of
+// its own.
 func checkCgroup() []check {
 	limit := check{ID: "cgroup", Title: "cgroup limit", Status: statusOK}
 	own := check{ID: "cgroup_own", Title: "own cgroup", Status: statusOK}

@@ -47,7 +47,7 @@ if "torch" in found and "--quick" not in sys.argv:
 print("\n" + json.dumps(answer))
 `
 
-// packages are those whose versions are told, in this order.
+// packages are those whose versions are printed, in this order.
 var packages = []string{"torch", "tensorflow", "tensorflow-cpu", "keras", "jax", "transformers",
 	"lightning", "pytorch-lightning", "ray", "accelerate", "bitsandbytes", "deepspeed"}
 
@@ -62,7 +62,7 @@ type pythonLook struct {
 	CUDAWhy    string            `json:"cuda_why"`
 }
 
-// findPythons gives the interpreters to look into: the named one, else python3 and python. Two
+// findPythons returns the interpreters to look into: the named one, else python3 and python. Two
 // names in one folder for one file are one; a virtual environment's link to the system's file is
 // not the system's.
 func findPythons(named string) []string {
@@ -88,8 +88,8 @@ func findPythons(named string) []string {
 	return found
 }
 
-// checkPythons looks into each interpreter and tells of an environment once: version managers put
-// launchers into PATH that differ as files and start the same Python.
+// checkPythons inspects each interpreter and reports each environment once: version managers put
+// launchers into PATH that are different files but start the same Python.
 func checkPythons(ctx context.Context, pythons []string, quick bool, begin func(string)) []check {
 	var all []check
 	seen := map[string]bool{}
@@ -105,7 +105,7 @@ func checkPythons(ctx context.Context, pythons []string, quick bool, begin func(
 	return all
 }
 
-// checkPython tells what lookInto found, or why it found nothing.
+// checkPython reports the result of lookInto, or why it has none.
 func checkPython(python string, look pythonLook, err error) []check {
 	if err != nil {
 		return []check{{ID: "python", Title: "Python", Status: statusWarn, Value: python,

@@ -3,8 +3,15 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"memroom/event"
 )
 
 // Exit codes. `run` passes the child's own code through and uses 125 to 127 as env(1) and docker
@@ -13,7 +20,7 @@ const (
 	exitOK            = 0
 	exitFindings      = 1 // lint found something
 	exitUsage         = 2 // wrong usage, or the input could not be read
-	exitDoesNotFit    = 3 // plan
+	exitDoesNotFit    = 3 // plan, check
 	exitNotRecognised = 4 // explain
 	exitDiverged      = 5 // replay
 	exitNotWritten    = 6 // the answer could not be written
@@ -22,10 +29,12 @@ const (
 	exitNotFound      = 127
 )
 
-// ownCodes are the exit codes that only one command gives.
+// ownCodes are the exit codes that only one command uses.
 var ownCodes = map[string]string{
-	"lint": "1 findings", "plan": "3 does not fit", "explain": "4 nothing recognised",
-	"replay": "5 diverged",
+	"lint": "1 findings", "plan": "3 does not fit, or is not sure to",
+	"check":   "3 above a budget",
+	"explain": "4 nothing recognised",
+	"replay":  "5 diverged",
 	"run": "the command's own, 128+n when signal n ended it, 125 when memroom failed before " +
 		"the start,\n126 when the command cannot be executed, 127 when it is not found",
 }
@@ -43,7 +52,7 @@ func exitHelp(node *kong.Node) string {
 		}
 		return text
 	}
-	for _, name := range []string{"lint", "plan", "explain", "replay", "run"} {
+	for _, name := range []string{"lint", "plan", "check", "explain", "replay", "run"} {
 		text += "\n" + name + ": " + ownCodes[name]
 	}
 	return text
@@ -86,4 +95,44 @@ func exitCode(err error) int {
 	default:
 		return exitUsage
 	}
+}
+
+// plainWords returns an error's message. It rewords a system call's error about a file in plain
+// English.
+func plainWords(err error) string {
+	message := err.Error()
+	var path *fs.PathError
+	if !errors.As(err, &path) {
+		return message
+	}
+	said := ""
+	switch {
+	case errors.Is(path.Err, fs.ErrNotExist):
+		said = fmt.Sprintf("there is no file %s%s", path.Path, event.DidYouMean(filepath.Base(path.Path),
+			filesIn(filepath.Dir(path.Path))))
+	case errors.Is(path.Err, syscall.EISDIR):
+		said = path.Path + " is a folder: name a file in it"
+	case errors.Is(path.Err, syscall.ENOTDIR):
+		said = fmt.Sprintf("there is no file %s: a part of its path is no folder", path.Path)
+	case errors.Is(path.Err, fs.ErrPermission):
+		said = path.Path + " is not yours to read or write: ask its owner, or chmod it"
+	default:
+		return message
+	}
+	// a caller's own words about the same file stay only where they say more
+	before, after, _ := strings.Cut(message, path.Error())
+	if before = strings.TrimSuffix(before, ": "); strings.Contains(said, before) {
+		before = ""
+	}
+	return strings.TrimPrefix(before+": "+said+after, ": ")
+}
+
+// filesIn lists the names in a folder, for suggestions.
+func filesIn(dir string) []string {
+	entries, _ := os.ReadDir(dir)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
 }

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"memroom/diagnose"
+	"memroom/explain"
 	"memroom/fit/driver"
 	"memroom/report"
 	"memroom/store"
@@ -20,6 +20,7 @@ import (
 type explainCmd struct {
 	What []string `arg:"" optional:"" name:"log" help:"Log files, snapshots, run ids, or - for standard input, in any combination. Without any: the last run that failed or had findings."`
 	JSON bool     `name:"json" help:"Print JSON."`
+	Long bool     `name:"verbose" short:"v" help:"The sums, all evidence and all cures, not only the first."`
 
 	Model     string `help:"The model that was trained, as for plan (config.json, its folder, or a preset): the bytes that each remedy saves are then predicted." placeholder:"MODEL"`
 	Batch     int    `help:"Micro-batch. Default: what the log shows."`
@@ -41,7 +42,7 @@ func (explainCmd) examples() []example {
 }
 
 func (c *explainCmd) Run(s *session) error {
-	material := diagnose.Material{}
+	material := explain.Material{}
 	what := c.What
 	if len(what) == 0 {
 		folder, err := lastToExplain()
@@ -62,10 +63,10 @@ func (c *explainCmd) Run(s *session) error {
 	if err := c.plan(&material); err != nil {
 		return err
 	}
-	x := diagnose.Explain(material)
+	x := explain.Explain(material)
 	if x == nil {
 		if c.JSON {
-			if err := s.printJSON(diagnose.NothingIn(material)); err != nil {
+			if err := s.printJSON(explain.NothingIn(material)); err != nil {
 				return err
 			}
 		}
@@ -90,11 +91,11 @@ func (c *explainCmd) Run(s *session) error {
 		return s.printJSON(x)
 	}
 	text := report.NewText(s.Out, s.color)
-	report.ExplainText(text, x)
+	report.ExplainText(text, x, c.Long)
 	return text.Err()
 }
 
-// firstScript gives the first name that is Python code rather than a log.
+// firstScript returns the first name that is Python code rather than a log.
 func firstScript(names []string) (string, bool) {
 	for _, name := range names {
 		if strings.HasSuffix(name, ".py") || strings.HasSuffix(name, ".ipynb") {
@@ -115,7 +116,7 @@ func listed(names []string) string {
 }
 
 // add reads one argument: standard input, a file that exists, or the id of a run.
-func (c *explainCmd) add(s *session, m *diagnose.Material, name string) error {
+func (c *explainCmd) add(s *session, m *explain.Material, name string) error {
 	if name == "-" {
 		return c.addReader(m, "standard input", s.In)
 	}
@@ -137,7 +138,7 @@ func (c *explainCmd) add(s *session, m *diagnose.Material, name string) error {
 	return c.addReader(m, name, file)
 }
 
-func (c *explainCmd) addReader(m *diagnose.Material, name string, r io.Reader) error {
+func (c *explainCmd) addReader(m *explain.Material, name string, r io.Reader) error {
 	content, isSnapshot, err := c.limits().Sniff(r)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
@@ -163,7 +164,7 @@ func (c *explainCmd) addReader(m *diagnose.Material, name string, r io.Reader) e
 
 // addRun reads what a run left behind: its output, its verdict, what was found while it ran and the
 // snapshots taken when memory ran out.
-func (c *explainCmd) addRun(m *diagnose.Material, folder *store.Folder) error {
+func (c *explainCmd) addRun(m *explain.Material, folder *store.Folder) error {
 	if run, err := folder.Run(); err == nil {
 		m.Run, m.HostLimit = run, run.HostMem
 	}
@@ -206,10 +207,24 @@ func (c *explainCmd) addRun(m *diagnose.Material, folder *store.Folder) error {
 	return nil
 }
 
+// reasonOf explains a run for its page; nil where there is nothing to explain.
+func reasonOf(folder *store.Folder) (*report.ExplainPage, error) {
+	c, m := explainCmd{Optimizer: "adamw"}, explain.Material{}
+	if err := c.addRun(&m, folder); err != nil {
+		return nil, err
+	}
+	x := explain.Explain(m)
+	if x == nil {
+		return nil, nil
+	}
+	page := report.PageOf(x)
+	return &page, nil
+}
+
 // frameworkNames are ours for the modules that the probe names.
 var frameworkNames = map[string]string{"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax"}
 
-func (c *explainCmd) addIfThere(m *diagnose.Material, path string) error {
+func (c *explainCmd) addIfThere(m *explain.Material, path string) error {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -229,7 +244,7 @@ func findRun(text string) (*store.Folder, error) {
 	return runs.Find(text)
 }
 
-// lastToExplain gives the newest run that did not succeed, or about which something was found.
+// lastToExplain returns the newest run that failed or has findings.
 func lastToExplain() (*store.Folder, error) {
 	runs, err := openStore()
 	if err != nil {
@@ -245,7 +260,7 @@ func lastToExplain() (*store.Folder, error) {
 		if err == nil && (exit.Code != 0 || exit.StartError != "") {
 			return folder, nil
 		}
-		if s, err := folder.Summary(); err == nil && (diagnose.Explainable(s.Findings) ||
+		if s, err := folder.Summary(); err == nil && (explain.Explainable(s.Findings) ||
 			s.Verdict != nil && s.Verdict.IsOOM) {
 			return folder, nil
 		}

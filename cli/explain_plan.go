@@ -2,12 +2,11 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"slices"
 
 	"memroom/allocsim"
-	"memroom/diagnose"
 	"memroom/event"
+	"memroom/explain"
 	"memroom/models"
 	"memroom/plan"
 	"memroom/remedy"
@@ -21,7 +20,7 @@ const (
 )
 
 // plan predicts the job before and after each remedy where the user names the model.
-func (c *explainCmd) plan(m *diagnose.Material) error {
+func (c *explainCmd) plan(m *explain.Material) error {
 	if c.Model == "" {
 		return nil
 	}
@@ -55,14 +54,11 @@ func (c *explainCmd) plan(m *diagnose.Material) error {
 }
 
 func (c *explainCmd) model() (*models.Config, error) {
-	if _, err := os.Stat(c.Model); err == nil {
-		return readModel(c.Model)
-	}
-	return models.Preset(c.Model)
+	return findModel(c.Model)
 }
 
 // setup joins the flags with what the logs show.
-func (c *explainCmd) setup(m *diagnose.Material) remedy.Setup {
+func (c *explainCmd) setup(m *explain.Material) remedy.Setup {
 	s := remedy.Setup{Batch: c.Batch, Seq: c.Seq, Image: c.Image, Precision: c.Precision,
 		Optimizer: c.Optimizer}
 	for _, log := range m.Logs {

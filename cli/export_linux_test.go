@@ -16,7 +16,7 @@ import (
 func TestLogToRealTrackers(t *testing.T) {
 	python := testenv.Environment(t, "serve")
 	binary := testenv.Binary(t)
-	pip := filepath.Join(testenv.Root(t), "probe", "pip")
+	pip := filepath.Join(testenv.Root(t), "python")
 	for _, kind := range []string{"tensorboard", "wandb", "mlflow", "trackio"} {
 		t.Run(kind, func(t *testing.T) {
 			cmd := exec.Command(binary, "run", "--quiet", "--", python,
@@ -70,7 +70,7 @@ func TestPrometheusReadsMetrics(t *testing.T) {
 from prometheus_client.parser import text_string_to_metric_families as parse
 server = subprocess.Popen([sys.argv[1], "serve", "--port", "0"], stdout=subprocess.PIPE, text=True)
 try:
-    url = server.stdout.readline().split(": ")[1].strip()
+    url = server.stdout.readline().split(": ")[1].strip().split("?")[0]
     families = list(parse(urllib.request.urlopen(url + "metrics").read().decode()))
 finally:
     server.terminate(); server.wait()

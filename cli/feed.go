@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"memroom/event"
@@ -17,6 +16,7 @@ import (
 	"memroom/feed/convert"
 	"memroom/feed/format"
 	"memroom/feed/serve"
+	"memroom/feed/source"
 	"memroom/feed/table"
 )
 
@@ -26,6 +26,8 @@ type feedCmd struct {
 	Index   feedIndexCmd   `cmd:"" help:"Index files now, so that the first stream starts at once."`
 	Bench   feedBenchCmd   `cmd:"" help:"Read one epoch and say how fast it was and what it took."`
 	Convert feedConvertCmd `cmd:"" help:"Write the rows into another file, within a budget of bytes."`
+
+	ServeStream feedServeStreamCmd `cmd:"" hidden:"" help:"What memroom.Stream starts."`
 }
 
 func (feedCmd) Help() string {
@@ -46,36 +48,26 @@ type feedFiles struct {
 	NoHeader  bool              `help:"The first line of a CSV file is data."`
 	Types     map[string]string `help:"Types of CSV and JSON columns." placeholder:"NAME=TYPE" mapsep:","`
 	SkipBad   bool              `help:"Skip and count rows that cannot be read, instead of failing."`
-	Options   string            `hidden:"" help:"The same as JSON, from the Python client."`
 }
 
-func (f *feedFiles) options() (format.Options, error) {
+func (f *feedFiles) options() format.Options {
 	o := format.Options{Format: f.Format, Delimiter: f.Delimiter, NoHeader: f.NoHeader,
 		Types: f.Types, Skip: f.SkipBad}
-	if f.Options != "" {
-		if err := json.Unmarshal([]byte(f.Options), &o); err != nil {
-			return o, err
-		}
-	}
 	if f.Delimiter == `\t` {
 		o.Delimiter = "\t"
 	}
-	return o, nil
+	return o
 }
 
 func (f *feedFiles) open(s *session) (*feed.Dataset, error) {
-	o, err := f.options()
+	d, err := feed.Open(f.Files, f.Columns, f.options(), feedProgress(s))
 	if err != nil {
-		return nil, exitWith(exitUsage, "feed: %w", err)
-	}
-	d, err := feed.Open(f.Files, f.Columns, o, feedProgress(s))
-	if err != nil {
-		return nil, exitWith(exitUsage, "feed: %w", err)
+		return nil, feedFailed(err)
 	}
 	return d, nil
 }
 
-// feedProgress says which file is being indexed, where somebody looks and it takes long.
+// feedProgress prints the file that is being indexed, on a terminal and if it takes long.
 func feedProgress(s *session) func(string) {
 	if f, ok := fileOf(s.Err); !ok || !isTerminal(f) {
 		return nil
@@ -100,39 +92,96 @@ type feedServeCmd struct {
 func (feedServeCmd) examples() []example { return nil }
 
 func (c *feedServeCmd) Run(s *session) error {
-	o, err := c.options()
-	if err != nil {
-		return exitWith(exitUsage, "feed: %w", err)
-	}
-	if c.Budget < 32<<20 {
-		return exitWith(exitUsage, "feed: a budget of %s is too small: the server itself takes about "+
-			"24 MiB; give 64MiB or more", c.Budget)
-	}
 	listener, err := net.Listen("unix", c.Socket)
-	if errors.Is(err, syscall.EADDRINUSE) && c.ExitIdle {
-		return nil // another process was quicker: its server serves us too
-	}
 	if err != nil {
-		return exitWith(exitUsage, "feed: %w", err)
+		return feedFailed(err)
 	}
 	if c.JSON {
 		if err := s.printJSON(map[string]any{"socket": c.Socket, "budget": c.Budget}); err != nil {
 			return err
 		}
 	}
-	ctx, stop := signal.NotifyContext(s.ctx, syscall.SIGTERM)
+	return serveFeed(s, serve.Config{Sources: c.Files, Columns: c.Columns, Options: c.options(),
+		Budget: c.Budget, ExitIdle: c.ExitIdle}, listener)
+}
+
+// feedFailed is the end of a command. Addresses in it are shown without their secrets.
+func feedFailed(err error) error {
+	return exitWith(exitUsage, "feed: %s", source.ShownText(plainWords(err)))
+}
+
+func serveFeed(s *session, config serve.Config, listener net.Listener) error {
+	if config.Budget < 32<<20 {
+		listener.Close()
+		return exitWith(exitUsage, "feed: a budget of %s is too small: the server itself takes about "+
+			"24 MiB; give 64MiB or more", config.Budget)
+	}
+	ctx, stop := signal.NotifyContext(s.ctx, endSignals()...)
 	defer stop()
-	err = serve.Serve(ctx, serve.Config{Sources: c.Files, Columns: c.Columns, Options: o,
-		Budget: c.Budget, ExitIdle: c.ExitIdle, Log: s.note, Host: hostPressure("/proc")}, listener)
-	if err != nil {
-		return exitWith(exitUsage, "feed: %w", err)
+	defer listener.Close()
+	config.Log, config.Host = s.note, hostPressure("/proc")
+	if err := serve.Serve(ctx, config, listener); err != nil {
+		return feedFailed(err)
 	}
 	return nil
 }
 
+// feedServeStreamCmd serves one memroom.Stream. What to serve comes over standard input, because
+// addresses may hold secrets and every user can read arguments. The socket is one that the client
+// has made and this process has inherited.
+type feedServeStreamCmd struct{}
+
+// feedOrder is what a client writes to standard input.
+type feedOrder struct {
+	Sources  [][]byte       `json:"sources"` // names of files need not be UTF-8
+	Columns  []string       `json:"columns"`
+	Options  format.Options `json:"options"`
+	Budget   event.Bytes    `json:"budget"`
+	Listener uintptr        `json:"listener"` // the descriptor
+	Socket   string         `json:"socket"`   // its path, to be removed at the end
+}
+
+func (feedServeStreamCmd) examples() []example { return nil }
+
+func (c *feedServeStreamCmd) Run(s *session) error {
+	var order feedOrder
+	if err := json.NewDecoder(s.In).Decode(&order); err != nil {
+		return exitWith(exitUsage, "feed: this command is started by memroom.Stream, which says on "+
+			"standard input what to serve: use `memroom feed serve` (%w)", err)
+	}
+	inherited := os.NewFile(order.Listener, "listener")
+	if inherited == nil {
+		return exitWith(exitUsage, "feed: descriptor %d is not a socket", order.Listener)
+	}
+	listener, err := net.FileListener(inherited)
+	inherited.Close()
+	if err != nil {
+		return exitWith(exitUsage, "feed: the inherited socket cannot be used: %w", err)
+	}
+	sources := make([]string, len(order.Sources))
+	for i, name := range order.Sources {
+		sources[i] = string(name)
+	}
+	return serveFeed(s, serve.Config{Sources: sources, Columns: order.Columns,
+		Options: order.Options, Budget: order.Budget, ExitIdle: true},
+		&namedListener{listener, order.Socket})
+}
+
+// namedListener removes the socket's name while it still listens: whoever comes later makes a
+// socket and a server of its own.
+type namedListener struct {
+	net.Listener
+	path string
+}
+
+func (l *namedListener) Close() error {
+	os.Remove(l.path)
+	return l.Listener.Close()
+}
+
 type feedInspectCmd struct {
 	feedFiles
-	Window event.Bytes `default:"16MiB" help:"The shuffle window."`
+	Window event.Bytes `default:"32MiB" help:"The shuffle window; this one is that of a budget of 256 MiB."`
 	JSON   bool        `name:"json" help:"Print JSON."`
 }
 
@@ -222,12 +271,19 @@ func (c *feedIndexCmd) Run(s *session) error {
 	return nil
 }
 
+func windowOf(window, budget event.Bytes) int64 {
+	if window > 0 {
+		return int64(window)
+	}
+	return serve.WindowFor(budget)
+}
+
 type feedBenchCmd struct {
 	feedFiles
 	Budget  event.Bytes `default:"256MiB" help:"Memory for everything."`
 	Batch   int         `default:"1024" help:"Rows of a batch."`
 	Shuffle bool        `default:"true" negatable:"" help:"Mix the rows."`
-	Window  event.Bytes `default:"16MiB" help:"The shuffle window."`
+	Window  event.Bytes `help:"The shuffle window; by the budget otherwise."`
 	JSON    bool        `name:"json" help:"Print JSON."`
 }
 
@@ -246,13 +302,12 @@ type feedBenchmark struct {
 }
 
 func (c *feedBenchCmd) Run(s *session) error {
+	defer s.putAway()()
 	start := time.Now()
-	o, err := c.options()
-	if err != nil {
-		return exitWith(exitUsage, "feed: %w", err)
-	}
-	spec := feed.Spec{Shuffle: c.Shuffle, Seed: 1, Window: int64(c.Window), Batch: c.Batch}
+	o := c.options()
+	spec := feed.Spec{Shuffle: c.Shuffle, Seed: 1, Window: windowOf(c.Window, c.Budget), Batch: c.Batch}
 	var found feedBenchmark
+	var err error
 	found.Report, err = serve.Epoch(s.ctx, serve.Config{Sources: c.Files, Columns: c.Columns,
 		Options: o, Budget: c.Budget}, spec, func(*feed.Dataset) error {
 		found.Index, start = time.Since(start).Seconds(), time.Now()
@@ -266,7 +321,7 @@ func (c *feedBenchCmd) Run(s *session) error {
 		return nil
 	})
 	if err != nil {
-		return exitWith(exitUsage, "feed: %w", err)
+		return feedFailed(err)
 	}
 	found.Seconds = time.Since(start).Seconds()
 	if c.JSON {
@@ -287,7 +342,7 @@ type feedConvertCmd struct {
 	Batch   int         `default:"8192" help:"Rows of a record batch of Arrow."`
 	Shuffle bool        `help:"Mix the rows, as a stream with the same seed and window does."`
 	Seed    uint64      `default:"1" help:"Of the shuffle."`
-	Window  event.Bytes `default:"16MiB" help:"The shuffle window."`
+	Window  event.Bytes `help:"The shuffle window; by the budget otherwise."`
 	JSON    bool        `name:"json" help:"Print JSON."`
 }
 
@@ -305,17 +360,16 @@ type feedConversion struct {
 }
 
 func (c *feedConvertCmd) Run(s *session) error {
-	o, err := c.options()
-	if err != nil {
-		return exitWith(exitUsage, "feed: %w", err)
-	}
+	defer s.putAway()()
+	o := c.options()
 	if c.Batch < 1 {
 		return exitWith(exitUsage, "feed: --batch must be at least 1")
 	}
 	start := time.Now()
 	found := feedConversion{File: c.To}
+	var err error
 	if found.Report, err = c.write(s, o, &found); err != nil {
-		return exitWith(exitUsage, "feed: %w", err)
+		return feedFailed(err)
 	}
 	found.Seconds = time.Since(start).Seconds()
 	if info, err := os.Stat(c.To); err == nil {
@@ -344,7 +398,7 @@ func notAnInput(to string, files []string) error {
 	return nil
 }
 
-// write writes a file beside the one that is wanted and gives it its name when it is whole.
+// write writes a temporary file in the same folder and renames it when it is whole.
 func (c *feedConvertCmd) write(s *session, o format.Options, found *feedConversion) (
 	serve.Report, error) {
 	out, err := os.CreateTemp(filepath.Dir(c.To), ".memroom-convert-")
@@ -356,7 +410,8 @@ func (c *feedConvertCmd) write(s *session, o format.Options, found *feedConversi
 	progress, total := feedProgress(s), int64(0)
 	var columns []table.Column
 	var w convert.Writer
-	spec := feed.Spec{Shuffle: c.Shuffle, Seed: c.Seed, Window: int64(c.Window), Batch: c.Batch}
+	spec := feed.Spec{Shuffle: c.Shuffle, Seed: c.Seed, Window: windowOf(c.Window, c.Budget),
+		Batch: c.Batch}
 	report, err := serve.Epoch(s.ctx, serve.Config{Sources: c.Files, Columns: c.Columns, Options: o,
 		Budget: c.Budget}, spec, func(d *feed.Dataset) error {
 		columns, total = d.Columns, d.Rows

@@ -14,8 +14,9 @@ import (
 // room again, as a share of the limit.
 const calmBelow = 0.05
 
-// hostPressure tells a feed server what `run` would say at the same moment: by the same readings,
-// and with the share of a limit at which --on-pressure acts and the stalls that make a finding.
+// hostPressure returns a function with which a feed server judges memory pressure exactly as `run`
+// would. It uses the same readings, the same share of a limit at which --on-pressure acts, and the
+// same stalls that make a finding.
 func hostPressure(root string) func() serve.Pressure {
 	proc := meter.NewProc(root)
 	cgroup, _ := meter.FindCgroup(root, "self")
@@ -30,20 +31,13 @@ func hostPressure(root string) func() serve.Pressure {
 				sample.Cgroup = &c
 			}
 		}
-		return pressureOf(sample, at, limits.PressureFull)
+		return pressureOf(sample, at, limits)
 	}
 }
 
-func pressureOf(sample event.Sample, at, stalled float64) serve.Pressure {
+func pressureOf(sample event.Sample, at float64, limits diagnose.Thresholds) serve.Pressure {
 	p := serve.Pressure{Low: true}
-	full := 0.0 // percent of the last ten seconds in which nothing ran for want of memory
-	if sample.Machine != nil {
-		full = sample.Machine.PressureFull
-	}
-	if sample.Cgroup != nil {
-		full = max(full, sample.Cgroup.PressureFull)
-	}
-	if full >= stalled {
+	if _, full, _ := diagnose.Pressure(sample, limits); full >= limits.PressureFull {
 		p = serve.Pressure{High: true, Why: fmt.Sprintf("every process waited for memory %.0f %% of the "+
 			"last 10 s", full)}
 	}

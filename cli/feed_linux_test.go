@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"memroom/diagnose"
 	"memroom/event"
 )
 
@@ -24,13 +25,14 @@ func TestPressureOf(t *testing.T) {
 		"room":               {event.Sample{Machine: machine(500, 0)}, false, true, ""},
 		"nearly full":        {event.Sample{Machine: machine(70, 0)}, true, false, "machine"},
 		"between":            {event.Sample{Machine: machine(100, 0)}, false, false, ""},
-		"stalls":             {event.Sample{Machine: machine(500, 12)}, true, false, "waited"},
+		"stalls":             {event.Sample{Machine: machine(99, 12)}, true, false, "waited"},
+		"others stall":       {event.Sample{Machine: machine(500, 12)}, false, true, ""},
 		"cgroup full":        {event.Sample{Machine: roomy, Cgroup: group(93, 0)}, true, false, "cgroup"},
 		"full of file pages": {event.Sample{Machine: roomy, Cgroup: group(30, 69)}, false, true, ""},
 		"cgroup without limit": {event.Sample{Machine: machine(20, 0), Cgroup: &event.CgroupSample{}},
 			true, false, "machine"},
 	} {
-		p := pressureOf(c.sample, 0.92, 10)
+		p := pressureOf(c.sample, 0.92, diagnose.DefaultThresholds())
 		if p.High != c.high || p.Low != c.low || !strings.Contains(p.Why, c.why) {
 			t.Errorf("%s: %+v", name, p)
 		}

@@ -4,5 +4,5 @@ package cli
 
 import "memroom/feed/serve"
 
-// hostPressure is told by Linux alone.
+// hostPressure returns nil: only Linux reports memory pressure.
 func hostPressure(string) func() serve.Pressure { return nil }

@@ -12,19 +12,60 @@ import (
 // always true.
 type exampler interface{ examples() []example }
 
-// example is a command line and the exit code it gives. Files named in it are in examples/, seen
-// from the root of a clone.
+// example is a command line and its exit code. The files it names are in examples/, relative to the
+// root of a clone.
 type example struct {
 	line string
 	code int
 }
 
-// helpWithExamples prints kong's help and below it the command's examples and the exit codes.
-func helpWithExamples(options kong.HelpOptions, ctx *kong.Context) error {
-	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
-		return err
+// helpAll is what people type for every flag of a command; --help shows those that matter.
+const helpAll = "--help-all"
+
+// withoutHelpAll makes --help of --help-all, and reports whether it did.
+func withoutHelpAll(args []string) ([]string, bool) {
+	at := slices.Index(args, helpAll)
+	if end := slices.Index(args, "--"); at < 0 || end >= 0 && end < at {
+		return args, false
 	}
+	args = slices.Clone(args)
+	args[at] = "--help"
+	return args, true
+}
+
+// helpPrinter prints kong's help and below it the command's examples and the exit codes. Flags that
+// belong to a group are shown only with all.
+func helpPrinter(all bool) kong.HelpPrinter {
+	return func(options kong.HelpOptions, ctx *kong.Context) error {
+		groups := 0
+		if node := ctx.Selected(); node != nil && !all {
+			groups = hideGroups(node)
+		}
+		if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
+			return err
+		}
+		return printExamples(ctx, groups)
+	}
+}
+
+// hideGroups hides the flags of groups and returns their number.
+func hideGroups(node *kong.Node) int {
+	n := 0
+	for _, flag := range node.Flags {
+		if flag.Group != nil && !flag.Hidden {
+			flag.Hidden = true
+			n++
+		}
+	}
+	return n
+}
+
+func printExamples(ctx *kong.Context, hidden int) error {
 	var text strings.Builder
+	if hidden > 0 {
+		fmt.Fprintf(&text, "\n%d more flags, in groups: %s %s\n", hidden,
+			ctx.Selected().FullPath(), helpAll)
+	}
 	if node := ctx.Selected(); node != nil {
 		if c, ok := node.Target.Addr().Interface().(exampler); ok {
 			list := c.examples()

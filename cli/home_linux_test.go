@@ -16,7 +16,7 @@ import (
 // nobody is a user that owns nothing.
 const nobody = 65534
 
-// asNobody gives a function that runs memroom as another user, and a folder that is that user's.
+// asNobody returns a function that runs memroom as another user, and a folder that is that user's.
 func asNobody(t *testing.T) (run func(home string, args ...string) (string, error), dir string) {
 	t.Helper()
 	if os.Geteuid() != 0 {

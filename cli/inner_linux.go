@@ -130,7 +130,7 @@ func watch(dir string) error {
 // cards reads the GPUs for the monitor.
 type cards struct{ library *nvml.Library }
 
-// openCards gives nil where there is no driver. The library is loaded only where there is one: it
+// openCards returns nil where there is no driver. The library is loaded only where there is one: it
 // is large.
 func openCards() *cards {
 	if _, err := os.Stat("/proc/driver/nvidia/version"); err != nil &&

@@ -80,7 +80,8 @@ var launcherSwitches = []string{"__standalone", "__no_python", "__run_path", "__
 	"__use_deepspeed", "__use_fsdp", "__use_megatron_lm", "__quiet", "_q", "__debug", "__mps", "__tpu",
 	"__no_local_rank", "__no_ssh", "__use_xpu", "__use_env", "__main_training_function"}
 
-// cutLauncher takes a launcher's own words away; it gives the Python that it would start.
+// cutLauncher removes a launcher's own words from a command line. It also returns the Python that
+// the launcher would start.
 func cutLauncher(args []string) (rest []string, python string, ok bool) {
 	name := filepath.Base(args[0])
 	beside := "python3" // the one that the launcher belongs to

@@ -69,7 +69,7 @@ func TestRehearsalOfRanks(t *testing.T) {
 		t.Errorf("rank 0 holds %s more than the others, want 256MiB", more)
 	}
 	whole := event.Bytes(8 * (1024*1024 + 1024) * 4)
-	// part, gradients, two moments and gathers, beside the workspaces of cuBLAS of two threads
+	// part, gradients, two moments and gathers, plus the workspaces of cuBLAS of two threads
 	if own := rest.Allocated - 64*event.MiB; own < whole || own > 2*whole {
 		t.Errorf("a rank of four allocates %s for %s of weights", rest.Allocated, whole)
 	}

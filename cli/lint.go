@@ -67,6 +67,7 @@ type skippedFile struct {
 }
 
 func (c *lintCmd) Run(s *session) error {
+	defer s.putAway()()
 	if c.List {
 		return c.listRules(s)
 	}
@@ -120,7 +121,7 @@ func (c *lintCmd) Run(s *session) error {
 	return nil
 }
 
-// look analyses the files, applies fixes where asked, and gives what is left to say.
+// look analyses the files, applies fixes if asked to, and returns the remaining findings.
 func (c *lintCmd) look(s *session, files []string) (lintResult, error) {
 	result := lintResult{Findings: []lint.Finding{}, Hints: []lint.Finding{},
 		Skipped: []skippedFile{}, Files: len(files)}
@@ -130,11 +131,11 @@ func (c *lintCmd) look(s *session, files []string) (lintResult, error) {
 			fmt.Errorf("no python3 on PATH: the analysis uses Python's own parser. Install Python 3.8 or " +
 				"newer, or name one with --python")
 	}
-	dir, err := os.MkdirTemp("", "memroom-lint-")
+	dir, remove, err := temporaryFolder("lint")
 	if err != nil {
 		return result, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	installed, err := probe.Install(dir)
 	if err != nil {
 		return result, err
@@ -222,7 +223,7 @@ func fixFile(path string, findings *[]lint.Finding) (int, error) {
 	return fixed, nil
 }
 
-// replaceFile writes beside the file and renames, so that a full disk never costs the user's
+// replaceFile writes a new file and renames it, so that a full disk never costs the user's
 // source.
 func replaceFile(path string, data []byte) error {
 	info, err := os.Stat(path)
@@ -408,7 +409,8 @@ func pythonFiles(paths []string) (files []string, others []skippedFile, err erro
 	return files, others, nil
 }
 
-// mayBePython goes by the name; of a name that says something else, or nothing, by the first line.
+// mayBePython reports whether a file may be Python code. It goes by the file's extension, and by
+// the first line if the extension is missing or another one.
 func mayBePython(path string) bool {
 	switch filepath.Ext(path) {
 	case ".py", ".pyw", ".pyi", ".ipynb":
@@ -416,7 +418,7 @@ func mayBePython(path string) bool {
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return true // the reader says why
+		return true // the reader reports why
 	}
 	defer file.Close()
 	var head [128]byte

@@ -19,7 +19,7 @@ import (
 	"memroom/testenv"
 )
 
-// lintJSON runs the command on paths and gives its answer and exit code.
+// lintJSON runs the command on paths and returns its answer and exit code.
 func lintJSON(t *testing.T, args ...string) (lintResult, int) {
 	t.Helper()
 	testenv.Python(t)
@@ -39,9 +39,10 @@ var expectation = regexp.MustCompile(`# (expect|hint): ([\w\-]+)`)
 // the reason given, and no other line is. One process reads them all: starting Python once a sample
 // would take ten times as long.
 func TestLintFindsWhatIsMarked(t *testing.T) {
-	all, err := filepath.Glob("testdata/lint/*.py")
-	samples := slices.DeleteFunc(all, func(path string) bool {
-		return strings.HasSuffix(path, "python2.py") || strings.HasSuffix(path, "broken.py")
+	all, err := filepath.Glob("testdata/lint/*/*.py")
+	samples := slices.DeleteFunc(append(all, "testdata/lint/leaky.py"), func(path string) bool {
+		return strings.Contains(path, "/fix/") || strings.HasSuffix(path, "python2.py") ||
+			strings.Contains(path, largeFileSamples)
 	})
 	if err != nil || len(samples) < 6 {
 		t.Fatalf("samples: %d, %v", len(samples), err)
@@ -66,20 +67,12 @@ func TestLintFindsWhatIsMarked(t *testing.T) {
 	}
 	codes := map[bool]int{false: exitOK, true: exitFindings}
 	for _, sample := range samples {
-		t.Run(filepath.Base(sample), func(t *testing.T) {
+		t.Run(strings.TrimPrefix(sample, "testdata/lint/"), func(t *testing.T) {
 			text, err := os.ReadFile(sample)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, findings := map[int]string{}, 0
-			for i, line := range strings.Split(string(text), "\n") {
-				if m := expectation.FindStringSubmatch(line); m != nil {
-					want[i+1] = m[1] + ": " + m[2]
-					if m[1] == "expect" {
-						findings++
-					}
-				}
-			}
+			want, findings := marks(string(text))
 			if diff := cmp.Diff(want, found[sample]); diff != "" {
 				t.Errorf("line -> rule (-marked +found):\n%s", diff)
 			}
@@ -95,6 +88,141 @@ func TestLintFindsWhatIsMarked(t *testing.T) {
 					wantCode, findings)
 			}
 		})
+	}
+}
+
+// marks returns the marked lines of a sample, and how many of them are not hints.
+func marks(text string) (lines map[int]string, findings int) {
+	lines = map[int]string{}
+	for i, line := range strings.Split(text, "\n") {
+		if m := expectation.FindStringSubmatch(line); m != nil {
+			lines[i+1] = m[1] + ": " + m[2]
+			if m[1] == "expect" {
+				findings++
+			}
+		}
+	}
+	return lines, findings
+}
+
+// largeFileSamples are read by a test of their own: the files they open have to lie beside them.
+const largeFileSamples = "/large-file-read-whole/"
+
+// TestLintLargeFiles holds the samples of large files against their marks, beside sparse files of
+// two gigabytes that take no space.
+func TestLintLargeFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("testdata/lint"+largeFileSamples)); err != nil {
+		t.Fatal(err)
+	}
+	samples, err := filepath.Glob(filepath.Join(dir, "*.py"))
+	if err != nil || len(samples) < 2 {
+		t.Fatalf("samples: %d, %v", len(samples), err)
+	}
+	for _, name := range []string{"large.npy", "large.csv", "large.pt"} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, 2<<30); err != nil {
+			t.Skipf("no sparse files here: %v", err)
+		}
+	}
+	want, found := map[string]map[int]string{}, map[string]map[int]string{}
+	for _, sample := range samples {
+		text, err := os.ReadFile(sample)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[sample], _ = marks(string(text))
+		found[sample] = map[int]string{}
+	}
+	result, _ := lintJSON(t, samples...)
+	for _, f := range result.Findings {
+		found[f.File][f.Line] = "expect: " + f.Rule
+	}
+	for _, f := range result.Hints {
+		found[f.File][f.Line] = "hint: " + f.Rule
+	}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("line -> rule (-marked +found):\n%s", diff)
+	}
+}
+
+// TestLintSamplesOfEveryRule counts what holds each rule, in its own folder: lines marked with it,
+// as a finding or a hint, and silent twins. A twin is a function or class at the left margin of
+// three lines or more, without a mark of any rule; a file without marks that has none is one twin.
+func TestLintSamplesOfEveryRule(t *testing.T) {
+	const fewest = 3
+	for _, rule := range lint.Rules() {
+		samples, err := filepath.Glob(filepath.Join("testdata/lint", rule.ID, "*.py"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		marked, twins := 0, 0
+		for _, sample := range samples {
+			text, err := os.ReadFile(sample)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range expectation.FindAllStringSubmatch(string(text), -1) {
+				if m[2] == rule.ID {
+					marked++
+				}
+			}
+			twins += silentTwins(string(text))
+		}
+		if marked < fewest || twins < fewest {
+			t.Errorf("testdata/lint/%s: %d marked lines and %d silent twins, want %d of each",
+				rule.ID, marked, twins, fewest)
+		}
+	}
+}
+
+// silentTwins counts the blocks at the left margin that begin with def or class, take three lines
+// or more and have no mark.
+func silentTwins(text string) int {
+	twins, length, silent := 0, 0, false
+	end := func() {
+		if silent && length >= 3 {
+			twins++
+		}
+		length, silent = 0, false
+	}
+	for _, line := range strings.Split(text, "\n") {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		if !strings.ContainsAny(line[:1], " \t)]}") {
+			end()
+			silent = blockStart.MatchString(line)
+		}
+		length++
+		if expectation.MatchString(line) {
+			silent = false
+		}
+	}
+	end()
+	if twins == 0 && !expectation.MatchString(text) {
+		return 1
+	}
+	return twins
+}
+
+var blockStart = regexp.MustCompile(`^(async def|def|class) `)
+
+func TestSilentTwins(t *testing.T) {
+	for text, want := range map[string]int{
+		"x = 1\n":                      1,
+		"x = 1  # expect: some-rule\n": 0,
+		"def f():\n    x = 1\n    return x\n\n\nf()\n":                            1,
+		"def f(\n    x,\n):\n    return x  # hint: some-rule\n":                   0,
+		"class C:\n    def f(self):\n        return 1\n\ny = 2  # expect: rule\n": 1,
+		"def f():\n    return 1\n\ny = 2  # expect: rule\n":                       0,
+	} {
+		if got := silentTwins(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
 	}
 }
 
@@ -286,7 +414,8 @@ func TestLintDiffIsAPatch(t *testing.T) {
 	}
 }
 
-// TestLintReadsPython2: old statements are read in their new form, and the note says so.
+// TestLintReadsPython2: Python 2 statements are read in their Python 3 form, and the note mentions
+// it.
 func TestLintReadsPython2(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "old.py")
 	text := "import torch\n" +
@@ -372,24 +501,5 @@ func TestLintRefusesDevices(t *testing.T) {
 		Streams{Out: &out, Err: &problems})
 	if code != exitUsage || !strings.Contains(problems.String(), "not a regular file") {
 		t.Errorf("exit %d: %s%s", code, &out, &problems)
-	}
-}
-
-// TestLintReasonsNameRules: a reason for a hint that stands beside a misspelt rule would never be
-// asked.
-func TestLintReasonsNameRules(t *testing.T) {
-	text, err := os.ReadFile("../probe/py/_memroom_probe/lint/reasons.py")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(text), "\nREASONS: ")
-	rows := regexp.MustCompile(`(?m)^    "([\w-]+)": \(`).FindAllStringSubmatch(table, -1)
-	if len(rows) < 10 {
-		t.Fatalf("%d rows in the table", len(rows))
-	}
-	for _, row := range rows {
-		if _, ok := lint.Find(row[1]); !ok {
-			t.Errorf("%q is no rule", row[1])
-		}
 	}
 }

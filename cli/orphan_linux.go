@@ -8,7 +8,7 @@ import (
 	"memroom/supervise"
 )
 
-// orphanOf says what is left of a run whose keeper was killed on this machine.
+// orphanOf returns the remains of a run whose keeper was killed on this machine.
 func orphanOf(folder *store.Folder) (words string, command int, yes bool) {
 	if _, far := folder.Elsewhere(); far {
 		return "", 0, false

@@ -15,7 +15,7 @@ import (
 	"memroom/supervise"
 )
 
-// told is a finding as a notebook shows it.
+// told is a finding in the form that a notebook shows.
 type told struct {
 	event.Finding
 	Try  string `json:"try,omitempty"` // what helps, and the code for it

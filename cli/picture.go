@@ -64,7 +64,7 @@ func (p *picture) draw(f *follower, output []string) {
 	fmt.Fprint(p.out, b.String())
 }
 
-// compose gives the lines of the picture without the output below.
+// compose returns the lines of the picture without the output below.
 func (p *picture) compose(f *follower, columns, rows int) []string {
 	head := fmt.Sprintf("%s  %s  %s", f.folder.ID, report.Span(float64(f.last.AtMS)/1000),
 		strings.Join(f.run.Command, " "))

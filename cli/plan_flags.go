@@ -27,6 +27,9 @@ func (c *planCmd) check() error {
 	if err := c.checkParallel(); err != nil {
 		return err
 	}
+	if err := c.checkChoice(); err != nil {
+		return err
+	}
 	for _, w := range []struct {
 		wrong bool
 		says  string

@@ -10,14 +10,14 @@ import (
 
 // parallelFlags are the flags of plan that divide a model among cards beyond --shard.
 type parallelFlags struct {
-	Replicas         int  `help:"HSDP: groups of ranks, each with a whole model cut over its ranks. Default: one a machine of 8." placeholder:"N"`
-	TensorParallel   int  `help:"Heads, the MLP and the vocabulary are cut over so many ranks (estimate, as all of these divisions). --ranks counts all ranks." placeholder:"N"`
-	SequenceParallel bool `help:"With --tensor-parallel: tokens are cut between the cut layers."`
-	LossParallel     bool `help:"With --tensor-parallel: embedding, logits and loss are cut too, as torchtitan and Megatron do. Without it the interval covers both."`
-	ContextParallel  int  `help:"Each sample's tokens are dealt out to so many ranks (ring attention, Ulysses)." placeholder:"N"`
-	PipelineParallel int  `help:"The layers are cut into so many stages; the peak of each kind of stage is printed." placeholder:"N"`
-	Microbatches     int  `help:"With --pipeline-parallel: micro-batches of a step, run one forward and one backward in turn (1F1B). Default: --accumulate, or as many as stages." placeholder:"N"`
-	ExpertParallel   int  `help:"Experts are dealt out to so many of the data-parallel ranks." placeholder:"N"`
+	Replicas         int  `group:"Several cards" help:"HSDP: groups of ranks, each with a whole model cut over its ranks. Default: one a machine of 8." placeholder:"N"`
+	TensorParallel   int  `group:"Several cards" help:"Heads, the MLP and the vocabulary are cut over so many ranks (estimate, as all of these divisions). --ranks counts all ranks." placeholder:"N"`
+	SequenceParallel bool `group:"Several cards" help:"With --tensor-parallel: tokens are cut between the cut layers."`
+	LossParallel     bool `group:"Several cards" help:"With --tensor-parallel: embedding, logits and loss are cut too, as torchtitan and Megatron do. Without it the interval covers both."`
+	ContextParallel  int  `group:"Several cards" help:"Each sample's tokens are dealt out to so many ranks (ring attention, Ulysses)." placeholder:"N"`
+	PipelineParallel int  `group:"Several cards" help:"The layers are cut into so many stages; the peak of each kind of stage is printed." placeholder:"N"`
+	Microbatches     int  `group:"Several cards" help:"With --pipeline-parallel: micro-batches of a step, run one forward and one backward in turn (1F1B). Default: --accumulate, or as many as stages." placeholder:"N"`
+	ExpertParallel   int  `group:"Several cards" help:"Experts are dealt out to so many of the data-parallel ranks." placeholder:"N"`
 }
 
 // checkParallel refuses flags that would have no effect; --shard fsdp with groups is HSDP.
@@ -58,12 +58,12 @@ func (f *parallelFlags) spread(s *plan.Setup) {
 		Microbatches: f.Microbatches, Expert: f.ExpertParallel}
 }
 
-// divided says whether the model itself is divided among ranks.
+// divided reports whether the model itself is divided among ranks.
 func (f *parallelFlags) divided() bool {
 	return max(f.TensorParallel, f.ContextParallel, f.PipelineParallel, f.ExpertParallel) > 1
 }
 
-// fileSpread is what a trainer's file says about groups of cards.
+// fileSpread holds a trainer file's settings for groups of cards.
 type fileSpread struct {
 	hybrid           bool // shards within machines only
 	shards, copies   int  // degrees of sharding and of replication
@@ -128,7 +128,7 @@ func (c *planCmd) useDegrees(r *recipe, s setting, name string) bool {
 		name == "context_parallel_rotate_method", name == "cp_comm_strategy",
 		name == "ring_attn_func", name == "heads_k_stride", name == "sequence_parallel_mode",
 		name == "pipeline_parallel_split_points", name == "use_parallelism_config":
-		// says how it is carried out
+		// these settings choose how the work is carried out, which the plan ignores
 	default:
 		return false
 	}
@@ -167,7 +167,8 @@ func (c *planCmd) settleDegrees() {
 	}
 }
 
-// settleSpread decides what follows from all that a file says about cards together.
+// settleSpread derives the settings that follow from all of a file's settings about cards taken
+// together.
 func (c *planCmd) settleSpread(r *recipe) {
 	c.settleDegrees()
 	fsdp := strings.HasPrefix(c.Shard, "fsdp") || c.Shard == "hsdp"

@@ -23,7 +23,7 @@ func TestDivisionFlagsRefused(t *testing.T) {
 	}
 }
 
-// The answer says that it is an estimate, by which rules, and what each kind of stage needs.
+// The answer is marked as an estimate, with its rules and the needs of each kind of stage.
 func TestDivisionIsTold(t *testing.T) {
 	args := []string{"--preset", "llama-3.2-1b", "--seq", "256", "--tensor-parallel", "2",
 		"--pipeline-parallel", "4", "--gpu", "A100-80"}

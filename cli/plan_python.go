@@ -71,18 +71,18 @@ func library(model *models.Config) string {
 // throughPython plans a model that the binary does not describe: Python builds it from its
 // configuration and rehearses a standard training step on fake tensors.
 func (c *planCmd) throughPython(s *session, python string, model *models.Config,
-	target plan.Target) error {
+	target plan.Target) (*plan.Prediction, error) {
 	if err := c.checkPython(model); err != nil {
-		return usageError(err)
+		return nil, usageError(err)
 	}
-	dir, err := os.MkdirTemp("", "memroom-model-")
+	dir, remove, err := temporaryFolder("model")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	spec := filepath.Join(dir, "spec.json")
 	if err := c.writeSpec(spec, model); err != nil {
-		return err
+		return nil, err
 	}
 	if models.Known(model.Type()) {
 		s.note("%s builds the model and compiles it on fake tensors; --python none does without", python)
@@ -101,33 +101,33 @@ func (c *planCmd) throughPython(s *session, python string, model *models.Config,
 	}
 	status, err := c.runRehearsed(s.ctx, said, args, dir, record, target)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	told := readTold(said.kept)
 	if told.cannot != "" {
-		return cannotError{fmt.Sprintf("%s: %s", model.Type(), told.cannot)}
+		return nil, cannotError{fmt.Sprintf("%s: %s", model.Type(), told.cannot)}
 	}
 	file, err := os.Open(record)
 	if errors.Is(err, os.ErrNotExist) {
-		return unrecorded(args, status, said)
+		return nil, unrecorded(args, status, said)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer file.Close()
 	r, err := plan.ReadRehearsal(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := failed(r, status, said); err != nil {
-		return err
+		return nil, err
 	}
 	p, err := r.Predict(target)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	told.into(p, c.setup(model).WithDefaults(), library(model), target)
-	return c.answer(s, p)
+	return p, nil
 }
 
 // cannotError is Python's own word that it cannot build or train a model.
@@ -135,8 +135,8 @@ type cannotError struct{ text string }
 
 func (e cannotError) Error() string { return e.text }
 
-// compiles says whether the setup is one whose compiled form Python can find out: a described model
-// is then planned through Python too.
+// compiles reports whether the setup is one whose compiled form Python can find out: a described
+// model is then planned through Python too.
 func (c *planCmd) compiles(model *models.Config) bool {
 	return c.Compile && c.Preset == "" && len(c.Args) == 1 && !c.Fit && c.checkPython(model) == nil &&
 		c.LoadIn == "" && c.Shard == "" && c.Ranks <= 1

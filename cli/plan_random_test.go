@@ -53,17 +53,17 @@ func TestRandomSetups(t *testing.T) {
 	}
 }
 
-// TestFourthList: 59 setups that an author who had not read the planner wrote, against what the
-// card reserved (bench/gpu/recipes_fourth.py). Those that need a Python are left out. Looked at
-// since, so in sample.
-func TestFourthList(t *testing.T) {
+// TestFineTuningSetups: 59 setups that an author who had not read the planner wrote, against what
+// the card reserved (bench/gpu/setups_finetuning.py). Those that need a Python are left out.
+// Looked at since, so in sample.
+func TestFineTuningSetups(t *testing.T) {
 	folder := filepath.Join("..", "bench", "gpu")
 	measured := map[string]struct {
 		Cfg       json.RawMessage
 		Allocated int64
 		Reserved  int64
 	}{}
-	eachRow(t, filepath.Join(folder, "recipes-fourth-h200.jsonl"), func(line []byte) {
+	eachRow(t, filepath.Join(folder, "setups-h200.jsonl"), func(line []byte) {
 		var name struct{ Name string }
 		if err := json.Unmarshal(line, &name); err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestFourthList(t *testing.T) {
 		measured[name.Name] = row
 	})
 	var off []float64
-	eachRow(t, filepath.Join(folder, "unseen-fourth-plan.jsonl"), func(line []byte) {
+	eachRow(t, filepath.Join(folder, "setups-said.jsonl"), func(line []byte) {
 		var asked struct {
 			Name, Flags string
 			Python      bool

@@ -90,7 +90,7 @@ func (r *ranks) rehearse(rank int) error {
 	return err
 }
 
-// rankEnviron is what a launcher tells one rank.
+// rankEnviron returns the environment variables that a launcher sets for one rank.
 func (c *planCmd) rankEnviron() []string {
 	cards := c.cards()
 	node := strconv.Itoa(c.rank / cards)

@@ -105,11 +105,16 @@ func (c *planCmd) useRecipe(s *session) error {
 		return nil
 	}
 	fields, err := readRecipe(c.Args[0])
+	if err == nil && fields == nil && len(c.Args) == 2 { // the model may come first
+		if fields, err = readRecipe(c.Args[1]); fields != nil {
+			slices.Reverse(c.Args)
+		}
+	}
 	if err != nil || fields == nil {
 		return err
 	}
 	r := &recipe{path: c.Args[0], all: map[string]any{}}
-	c.readSettings(r, flatten(fields, nil))
+	c.readSettings(s, r, flatten(fields, nil))
 	if c.Shard != "" && c.Ranks == 1 {
 		s.note("%s shards with %s and does not say over how many cards: add --ranks N; planned for one",
 			r.path, c.Shard)
@@ -124,8 +129,10 @@ func (c *planCmd) useRecipe(s *session) error {
 	return c.useModel(s, r)
 }
 
-// readSettings takes the settings one by one, DeepSpeed's own file last.
-func (c *planCmd) readSettings(r *recipe, list []setting) {
+// readSettings takes the settings one by one, DeepSpeed's own file last. A flag that was given
+// holds against the file, also one that equals its default: it is put back where a setting took its
+// place, before what follows from several settings is decided and after it.
+func (c *planCmd) readSettings(s *session, r *recipe, list []setting) {
 	for _, one := range list {
 		if _, again := r.all[one.name()]; !again {
 			r.all[one.name()] = one.value
@@ -134,7 +141,9 @@ func (c *planCmd) readSettings(r *recipe, list []setting) {
 	for _, one := range list {
 		c.useSetting(r, one)
 	}
+	s.obey()
 	c.settle(r)
+	s.obey()
 }
 
 // useModel finds the model that the file names, unless a second argument is its configuration.
@@ -155,57 +164,13 @@ func (c *planCmd) useModel(s *session, r *recipe) error {
 			return nil
 		}
 	}
-	if preset := presetOf(r.model); preset != "" {
-		s.note("%s trains %s, which is not on this machine: planned as the preset %s", r.path,
-			r.model, preset)
-		c.Args, c.Preset = nil, preset
-		return nil
+	if _, err := models.Preset(r.model); err != nil {
+		return usageError(fmt.Errorf("%s trains %s, which is not on this machine and not known by name: "+
+			"give its config.json after the file, as in memroom plan %s config.json", r.path, r.model,
+			r.path))
 	}
-	return usageError(fmt.Errorf("%s trains %s, which is not on this machine: give its config.json "+
-		"after the file, as in memroom plan %s config.json", r.path, r.model, r.path))
-}
-
-// presetOf is the preset that a name on the hub or in torchtune means, empty if there is none.
-func presetOf(name string) string {
-	name = bareName(name)
-	for _, preset := range models.PresetNames() {
-		if bareName(preset) == name {
-			return preset
-		}
-	}
-	// releases that differ in their weights alone
-	for newer, older := range map[string]string{"llama318b": "llama38b", "llama3170b": "llama370b",
-		"llama3370b": "llama370b", "mixtral8x7bv01": "mixtral8x7b", "bertbaseuncased": "bertbase",
-		"bertbasecased": "bertbase", "gpt2small": "gpt2", "tinyllama11b": "tinyllama",
-		"mistral7bv01": "mistral7b"} {
-		if name == newer {
-			return presetOf(older)
-		}
-	}
-	return ""
-}
-
-// bareName is a model's name without its owner, its separators and the words for how it was tuned.
-func bareName(name string) string {
-	name = strings.ToLower(name)
-	name = name[strings.LastIndexAny(name, "/")+1:]
-	name = strings.Map(func(r rune) rune {
-		if r == '-' || r == '_' || r == '.' || r == ' ' {
-			return -1
-		}
-		return r
-	}, name)
-	name = strings.TrimPrefix(name, "meta")
-	for {
-		short := name
-		for _, tail := range []string{"instruct", "chat", "hf", "base", "it", "bnb4bit", "v10"} {
-			short = strings.TrimSuffix(short, tail)
-		}
-		if short == name {
-			return name
-		}
-		name = short
-	}
+	c.Args = []string{r.model}
+	return nil
 }
 
 func sortedKeys(m map[string]any) []string {

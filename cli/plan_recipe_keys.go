@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"memroom/models"
 	"memroom/tape"
 )
 
@@ -17,7 +18,7 @@ import (
 // section too.
 func (c *planCmd) useSetting(r *recipe, s setting) {
 	if s.value == nil || strings.EqualFold(fmt.Sprint(s.value), "auto") && s.name() != "bf16" {
-		return // left to a default, or DeepSpeed's word for what its caller says
+		return // left to a default, or DeepSpeed's word for its caller's value
 	}
 	name := s.name()
 	for _, use := range []func(*recipe, setting, string) bool{c.useObjective, c.useSection, c.useSize,
@@ -31,7 +32,7 @@ func (c *planCmd) useSetting(r *recipe, s setting) {
 	}
 }
 
-// useSection takes settings whose name alone says too little.
+// useSection applies settings whose name is ambiguous without the section it is in.
 func (c *planCmd) useSection(r *recipe, s setting, name string) bool {
 	text := strings.ToLower(fmt.Sprint(s.value))
 	switch s.within() + "." + name {
@@ -115,7 +116,7 @@ func (c *planCmd) useSize(r *recipe, s setting, name string) bool {
 	return true
 }
 
-// evaluates says whether a file asks for evaluations while it trains.
+// evaluates reports whether a file asks for evaluations while it trains.
 func evaluates(all map[string]any) bool {
 	for _, name := range []string{"eval_strategy", "evaluation_strategy"} {
 		if v, ok := all[name]; ok {
@@ -353,7 +354,7 @@ func (c *planCmd) unplanned(r *recipe, on bool, what string) {
 	}
 }
 
-// fsdpOf is which of PyTorch's two a file means: version 1, unless it says 2.
+// fsdpOf returns which of PyTorch's two FSDP versions a file means: version 1, unless it sets 2.
 func fsdpOf(all map[string]any) string {
 	if n, ok := asNumber(all["fsdp_version"]); ok && n == 2 {
 		return "fsdp"
@@ -429,7 +430,7 @@ func (c *planCmd) settle(r *recipe) {
 		c.Precision = c.fileWeights
 	}
 	if c.LoraRank == 0 {
-		c.Dora = false
+		c.Dora, c.LoraTargets, c.LoraDropout, c.ModulesToSave = false, nil, 0, nil
 		return
 	}
 	on := func(name string) bool { return asBool(r.all[name]) }
@@ -474,7 +475,7 @@ func (c *planCmd) useBuilder(r *recipe, name string) {
 			c.LoraRank = defaultRank(r.all)
 		}
 	}
-	if r.model == "" || presetOf(name) != "" {
+	if _, err := models.Preset(name); r.model == "" || err == nil {
 		r.model = name
 	}
 }
@@ -532,7 +533,7 @@ func (c *planCmd) useDeepSpeed(r *recipe, s setting) {
 	r.unknown = append(r.unknown, "deepspeed: "+file+" (not found)")
 }
 
-// hasAdapter says whether a file trains adapters.
+// hasAdapter reports whether a file trains adapters.
 func hasAdapter(all map[string]any) bool {
 	for _, name := range []string{"adapter", "finetuning_type", "train_type", "tuner_type",
 		"peft_type", "_component_", "peft_method"} {
@@ -550,7 +551,7 @@ func hasAdapter(all map[string]any) bool {
 			return true
 		}
 	}
-	// TRL and peers take a rank as the wish for adapters only beside a switch
+	// TRL and peers take a rank as the wish for adapters only together with a switch
 	_, says := all["use_peft"]
 	return all["lora_r"] != nil && !says && all["adapter"] == nil && all["base_model"] == nil
 }

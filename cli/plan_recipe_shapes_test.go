@@ -214,7 +214,7 @@ metric_logger:
   _component_: torchtune.training.metric_logging.DiskLogger
   log_dir: logs
 `, args: []string{}, wants: []string{"batch 4", "sequence 512", "bf16", "paged_adamw8bit",
-		"checkpointing"}, says: []string{"planned as the preset llama-3.2-1b"}},
+		"checkpointing"}, says: []string{"the published sizes of llama-3.2-1b"}},
 	{name: "torchtune-qlora.yaml", text: `
 model:
   _component_: torchtune.models.llama3_1.qlora_llama3_1_8b
@@ -233,7 +233,7 @@ max_seq_len: 256
 enable_activation_checkpointing: true
 dtype: bf16
 `, wants: []string{"batch 2", "sequence 256", "weights in 4bit", "LoRA rank 8", "o_proj",
-		"gate_proj", "adamw_fused"}, says: []string{"planned as the preset llama-3-8b"}},
+		"gate_proj", "adamw_fused"}, says: []string{"the published sizes of llama-3-8b"}},
 	{name: "accelerate-fsdp1.yaml", text: `
 compute_environment: LOCAL_MACHINE
 distributed_type: FSDP
@@ -317,7 +317,7 @@ train:
 data:
   class_path: litgpt.data.Alpaca2k
 `, wants: []string{"batch 2", "sequence 128", "weights in 4bit", "LoRA rank 32", "q_proj, v_proj"},
-		says: []string{"preset llama-3.2-1b"}},
+		says: []string{"published sizes of llama-3.2-1b"}},
 	{name: "lightning.yaml", text: `
 trainer:
   precision: bf16-mixed
@@ -454,7 +454,7 @@ func TestTrainersFilesOfManyProjects(t *testing.T) {
 				}
 			}
 			t.Setenv("HF_HUB_CACHE", dir)
-			named := strings.Contains(strings.Join(c.says, " "), "preset")
+			named := strings.Contains(strings.Join(c.says, " "), "published sizes")
 			args := append([]string{path}, c.args...)
 			switch {
 			case len(c.args) > 0 && c.args[0] == "MODEL":

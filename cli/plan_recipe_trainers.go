@@ -64,7 +64,7 @@ func (c *planCmd) nameTRL(release string) {
 	}
 }
 
-// beside says whether a file's inference engine runs on the cards that train.
+// beside reports whether a file's inference engine runs on the cards that train.
 func beside(all map[string]any) bool {
 	return asBool(all["use_vllm"]) && strings.EqualFold(fmt.Sprint(all["vllm_mode"]), "colocate")
 }
@@ -76,7 +76,7 @@ func (c *planCmd) nameTrainer(name string) {
 	}
 }
 
-// useTrainerName takes a trainer by the name that axolotl, LLaMA-Factory or ms-swift gives it.
+// useTrainerName selects a trainer by its name in axolotl, LLaMA-Factory or ms-swift.
 func (c *planCmd) useTrainerName(r *recipe, s setting, name string) bool {
 	switch name {
 	case "sft", "pt", "pretrain", "false", "none":

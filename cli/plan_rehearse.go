@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,30 +25,30 @@ import (
 // rehearseFlags are the flags of `memroom plan --rehearse -- COMMAND`.
 type rehearseFlags struct {
 	Rehearse bool   `help:"Rehearse the training command after -- on fake tensors, without a GPU, and plan from what it asks for."`
-	Steps    int    `help:"With --rehearse: optimizer steps to rehearse; the second is usually the highest." default:"3"`
-	Record   string `help:"With --rehearse: keep the recorded timeline in this file." placeholder:"FILE"`
-	Map      string `help:"With --rehearse: the command's own arguments for the batch and the sequence, to find the largest: micro_batch=--bs,seq=--len." placeholder:"MAP"`
+	Steps    int    `group:"Rehearsal" help:"With --rehearse: optimizer steps to rehearse; the second is usually the highest." default:"3"`
+	Record   string `group:"Rehearsal" help:"With --rehearse: keep the recorded timeline in this file." placeholder:"FILE"`
+	Map      string `group:"Rehearsal" help:"With --rehearse: the command's own arguments for the batch and the sequence, to find the largest: micro_batch=--bs,seq=--len." placeholder:"MAP"`
 }
 
-// rehearse answers `plan --rehearse`.
-func (c *planCmd) rehearse(s *session) error {
+// rehearse predicts from a rehearsal of the command.
+func (c *planCmd) rehearse(s *session) (*plan.Prediction, error) {
 	if len(c.Args) == 0 {
-		return usageError(fmt.Errorf("--rehearse needs the training command after --, as in: memroom " +
+		return nil, usageError(fmt.Errorf("--rehearse needs the training command after --, as in: memroom " +
 			"plan --rehearse -- python train.py"))
 	}
 	if c.Preset != "" {
-		return usageError(fmt.Errorf("--rehearse takes the model from the script: leave out --preset"))
+		return nil, usageError(fmt.Errorf("--rehearse takes the model from the script: leave out --preset"))
 	}
 	if c.Steps < 1 || c.Steps > 1000 {
-		return usageError(fmt.Errorf("--steps %d: rehearse between 1 and 1000 steps", c.Steps))
+		return nil, usageError(fmt.Errorf("--steps %d: rehearse between 1 and 1000 steps", c.Steps))
 	}
 	target, err := c.target()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	knobs, err := c.knobs()
 	if err != nil {
-		return usageError(err)
+		return nil, usageError(err)
 	}
 	if l := launched(c.Args); c.Ranks > 1 || l.ranks > 1 {
 		if c.Ranks == 1 {
@@ -58,22 +59,22 @@ func (c *planCmd) rehearse(s *session) error {
 	}
 	record, err := c.rehearsal(s, target, c.Args, c.Record)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p, err := record.Predict(target)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if c.Ranks > 1 {
 		if p, err = c.otherRanks(s, target, p); err != nil {
-			return err
+			return nil, err
 		}
 		p.Widen(rankMargin)
 	}
 	for _, k := range knobs {
 		c.largest(s, p, record, target, k)
 	}
-	return c.answer(s, p)
+	return p, nil
 }
 
 // knob is an argument of the command whose largest value is wanted.
@@ -109,8 +110,8 @@ func (c *planCmd) knobs() ([]knob, error) {
 // maxRehearsed bounds the search: nobody trains with more samples at once, or longer ones.
 const maxRehearsed = 1 << 20
 
-// largest adds the largest value of an argument to a prediction, or a warning that says why it is
-// not known.
+// largest adds the largest value of an argument that fits to a prediction, or a warning with the
+// reason why it is unknown.
 func (c *planCmd) largest(s *session, p *plan.Prediction, record *plan.Rehearsal,
 	target plan.Target, k knob) {
 	if p.Fits == nil {
@@ -137,11 +138,11 @@ func (c *planCmd) largest(s *session, p *plan.Prediction, record *plan.Rehearsal
 // rehearsal runs the command with the probe in it and reads what the probe recorded.
 func (c *planCmd) rehearsal(s *session, target plan.Target, args []string,
 	keep string) (*plan.Rehearsal, error) {
-	dir, err := os.MkdirTemp("", "memroom-rehearsal-")
+	dir, remove, err := temporaryFolder("rehearsal")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	record := filepath.Join(dir, "record.jsonl")
 	if keep != "" {
 		if record, err = filepath.Abs(keep); err != nil {
@@ -154,7 +155,12 @@ func (c *planCmd) rehearsal(s *session, target plan.Target, args []string,
 			return nil, err
 		}
 	}
-	said := &heardOutput{next: s.Err}
+	drawn := &lastDrawn{out: s.Err}
+	defer drawn.flush()
+	said := &heardOutput{next: drawn}
+	if f, ok := fileOf(s.Err); ok && isTerminal(f) {
+		said.next = raw(s.Err) // the user's own command, which may draw
+	}
 	status, err := c.runRehearsed(s.ctx, said, args, dir, record, target)
 	if err != nil {
 		return nil, err
@@ -194,17 +200,22 @@ func failed(r *plan.Rehearsal, status string, said *heardOutput) error {
 	if status == "" || r.Error != "" {
 		return nil
 	}
+	how, last := "ended with "+status, said.last()
+	if pythonError.MatchString(last) {
+		how = "raised an error"
+	}
 	if r.Steps > 0 {
 		r.Warnings = append(r.Warnings,
-			fmt.Sprintf("the script ended with %s after %d optimizer steps%s", status, r.Steps,
-				said.last()))
+			fmt.Sprintf("the script %s after %d optimizer steps%s", how, r.Steps, last))
 		return nil
 	}
-	return fmt.Errorf("rehearsal: the script ended with %s before its first optimizer step%s",
-		status, said.last())
+	return fmt.Errorf("rehearsal: the script %s before its first optimizer step%s", how, last)
 }
 
-// runRehearsed gives how the command ended, empty for success. Its output goes to standard error:
+// pythonError matches the last line of a traceback.
+var pythonError = regexp.MustCompile(`^: [\w.]*(Error|Exception|Interrupt|Warning)(:|$)`)
+
+// runRehearsed returns how the command ended, empty for success. Its output goes to standard error:
 // the answer alone is on standard output.
 func (c *planCmd) runRehearsed(ctx context.Context, said *heardOutput, args []string, dir,
 	record string, target plan.Target) (string, error) {
@@ -257,7 +268,7 @@ func probeHome(fallback string) string {
 	return fallback
 }
 
-// writeTarget tells the probe which card to play.
+// writeTarget writes the description of the card that the probe imitates.
 func (c *planCmd) writeTarget(path string, t plan.Target) error {
 	card := t.Card.Played()
 	card["steps"], card["ranks"], card["rank"], card["count"] = c.Steps, c.Ranks, c.rank, c.cards()
@@ -276,8 +287,8 @@ func (c *planCmd) writeTarget(path string, t plan.Target) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
-// writeWorkspaces puts down what was measured of the card's convolutions; it gives the release of
-// PyTorch they belong to.
+// writeWorkspaces writes the measured workspace sizes of the card's convolutions to a file. It
+// returns the PyTorch release they were measured with.
 func writeWorkspaces(path string, t plan.Target) (string, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -309,7 +320,35 @@ func (t *heardOutput) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last is the last line that says something, as the end of a sentence.
+// lastDrawn passes on each line as it was when it ended: what a progress bar drew over it before is
+// for terminals.
+type lastDrawn struct {
+	out  io.Writer
+	line []byte
+}
+
+func (d *lastDrawn) Write(p []byte) (int, error) {
+	for _, b := range p {
+		if len(d.line) > 0 && d.line[len(d.line)-1] == '\r' && b != '\n' {
+			d.line = d.line[:0]
+		}
+		if d.line = append(d.line, b); b == '\n' || len(d.line) > tailBytes {
+			d.flush()
+		}
+	}
+	return len(p), nil
+}
+
+// flush writes the line as it is.
+func (d *lastDrawn) flush() {
+	line := bytes.TrimRight(d.line, "\r\n")
+	if len(d.line) > 0 {
+		_, _ = d.out.Write(append(line, '\n'))
+	}
+	d.line = d.line[:0]
+}
+
+// last returns the last line of output that is not blank, as the end of a sentence.
 func (t *heardOutput) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -218,11 +218,47 @@ func TestRehearsalOfAModelLargerThanTheHost(t *testing.T) {
 	}
 }
 
+// TestRehearsalOfFiles: the script finds what it has written, and nobody else does. It ends as it
+// would by itself.
+func TestRehearsalOfFiles(t *testing.T) {
+	python := warm(t, testenv.Python(t, "torch"))
+	for _, status := range []string{"0", "3"} {
+		dir := t.TempDir()
+		kept := filepath.Join(dir, "kept.txt")
+		if err := os.WriteFile(kept, []byte("as it was"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		train, err := os.ReadFile(script("files.py"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		home := filepath.Join(dir, "train.py") // a script's own folder is not one for temporary files
+		if err := os.WriteFile(home, train, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p, message, code := rehearsed(t, python, nil, home, dir, status)
+		told := strings.Join(p.Warnings, "; ")
+		if code != exitOK || strings.Contains(told, "raised") ||
+			strings.Contains(told, "signal") ||
+			strings.Contains(told, "ended with exit status 3") != (status == "3") {
+			t.Errorf("exit %d, %q, %q", code, message, told)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 2 {
+			t.Errorf("files were written: %q", left)
+		}
+		if data, _ := os.ReadFile(kept); string(data) != "as it was" {
+			t.Errorf("a file of the user's is %q now", data)
+		}
+	}
+}
+
 func TestRehearsalsThatCannotBeAnswered(t *testing.T) {
 	torch := warm(t, testenv.Python(t, "torch"))
 	for _, c := range []struct{ script, needs, says string }{
 		{"cpu.py", "torch", "put nothing on a GPU"},
+		{"trainer_cpu.py", "transformers", "put nothing on a GPU"},
 		{"nostep.py", "torch", "before its first optimizer step"},
+		{"raises.py", "torch", "raised an error before its first optimizer step: RuntimeError: "},
 		{"spawns.py", "torch", "starts 4 ranks"},
 		{"pretrained.py", "transformers",
 			"the configuration of nobody/has-this-model-31415 is not on this machine"},
@@ -273,6 +309,10 @@ func TestRehearsalOfKeras(t *testing.T) {
 	}
 	if phases := small.Phases; len(phases) != 4 {
 		t.Errorf("phases %+v, want forward, backward, optimizer and eval", phases)
+	}
+	const dense = 4 * (32*(32*32*3+1) + 10*33)
+	if got := keras("unbuilt", "64").Categories["weights"]; got < dense || got > dense+1024 {
+		t.Errorf("weights %d of a model that fit builds, want %d and a few counters", got, dense)
 	}
 	if p := keras("functional", "64"); p.Categories["activations"] < 64*32*32*16*2*2 {
 		t.Errorf("half-precision activations %s", p.Categories["activations"])

@@ -76,6 +76,20 @@ func (c *planCmd) sharding(s *session, model *models.Config, target plan.Target)
 	return err
 }
 
+// noteNoCard warns that a limit on device memory has nothing to limit.
+func noteNoCard(s *session, size event.Bytes) {
+	if size == 0 {
+		return
+	}
+	if lib, err := nvml.Open(); err == nil {
+		defer lib.Close()
+		if devices, _ := lib.Devices(); len(devices) > 0 {
+			return
+		}
+	}
+	s.note("memroom: no NVIDIA card answers on this machine: --gpu-mem %s limits nothing here", size)
+}
+
 // hereCard is this machine's first card and what others hold on it now.
 func hereCard() (plan.Card, event.Bytes, error) {
 	lib, err := nvml.Open()

@@ -97,7 +97,7 @@ func TestTrainersRefuse(t *testing.T) {
 	}
 }
 
-// What stands beside the trained model is counted: copies, a value model, an engine's share.
+// Other models and copies are counted too: copies, a value model, an engine's share.
 func TestTrainersCountCompanions(t *testing.T) {
 	weights := func(flags ...string) int64 {
 		p, said, code := planned(t, append([]string{"--preset", "gpt2", "--precision", "bf16",

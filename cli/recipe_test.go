@@ -20,7 +20,7 @@ func fromRecipe(t *testing.T, text string) (planCmd, *recipe) {
 	}
 	c := planCmd{Batch: 1, Accumulate: 1, Ranks: 1, Optimizer: "adamw", Attn: "sdpa", Loss: "plain"}
 	r := &recipe{path: filepath.Join(t.TempDir(), "x.yml"), all: map[string]any{}}
-	c.readSettings(r, flatten(fields, nil))
+	c.readSettings(&session{}, r, flatten(fields, nil))
 	return c, r
 }
 
@@ -161,7 +161,7 @@ func TestSettingsOfTrainers(t *testing.T) {
 }
 
 // TestFlagsComeBeforeFiles: what was said on the command line stays, and DeepSpeed's own file is
-// looked for beside the trainer's.
+// looked for in the trainer's folder.
 func TestFlagsComeBeforeFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -182,18 +182,11 @@ func TestFlagsComeBeforeFiles(t *testing.T) {
 	c := planCmd{Batch: 7, Accumulate: 1, Ranks: 1, Optimizer: "sgd", Attn: "sdpa", Loss: "plain",
 		Precision: "fp32", LoraRank: 3}
 	r := &recipe{path: filepath.Join(dir, "a.yml"), all: map[string]any{}}
-	c.readSettings(r, flatten(fields, nil))
+	c.readSettings(&session{}, r, flatten(fields, nil))
 	if got := changed(c); got != "Batch=7 Seq=99 Precision=fp32 Optimizer=sgd Clip=true "+
 		"LoraRank=3 Ranks=2 Shard=zero2" ||
 		r.model != "org/Llama-3-8B-Instruct" || len(r.unknown) > 0 {
 		t.Errorf("%s, model %s, %q", got, r.model, r.unknown)
-	}
-	for name, want := range map[string]string{"org/Llama-3-8B-Instruct": "llama-3-8b",
-		"meta-llama/Llama-3.1-8B": "llama-3-8b", "gpt2": "gpt2", "bert-base-uncased": "bert-base",
-		"llama3_8b": "llama-3-8b", "nobody/knows-this": "", "mistralai/Mistral-7B-v0.1": "mistral-7b"} {
-		if got := presetOf(name); got != want {
-			t.Errorf("%s is the preset %q, want %q", name, got, want)
-		}
 	}
 	for name, text := range map[string]string{
 		"b.json": `{"model_type": "llama", "micro_batch_size": 1}`,

@@ -8,8 +8,10 @@ import (
 	"text/tabwriter"
 
 	"memroom/allocsim"
+	"memroom/diagnose"
 	"memroom/event"
 	"memroom/plan"
+	"memroom/trace"
 )
 
 type replayCmd struct {
@@ -83,7 +85,7 @@ func (c *replayCmd) Run(s *session) error {
 			len(read.Recordings) > 1) {
 			continue
 		}
-		one, err := c.replay(rec, options)
+		one, err := c.replay(read, rec, options)
 		if err != nil {
 			return fmt.Errorf("device %d: %w", rec.Device, err)
 		}
@@ -128,7 +130,8 @@ func (c *replayCmd) options() (o allocsim.Options, assumed []string, err error) 
 
 // replay verifies one device's recording and, where asked for, replays its requests under other
 // conditions.
-func (c *replayCmd) replay(rec *event.Recording, o allocsim.Options) (replayResult, error) {
+func (c *replayCmd) replay(read *trace.Snapshot, rec *event.Recording,
+	o allocsim.Options) (replayResult, error) {
 	other := c.AllocConf != nil || o.Limit > 0 || o.DeviceTotal > 0
 	verified, err := allocsim.Replay(rec, allocsim.ReplayOptions{Version: c.Torch,
 		Timeline: other || c.WhatIf})
@@ -151,11 +154,11 @@ func (c *replayCmd) replay(rec *event.Recording, o allocsim.Options) (replayResu
 		}
 	}
 	if c.WhatIf {
-		table, err := verified.WhatIf(o, rec.Settings.Conf)
-		if err != nil {
-			return r, err
-		}
-		r.WhatIf = &table
+		// as `memroom snapshot` compares them: a recording that ran out, under the memory it had
+		analysis, _ := diagnose.ReplaySnapshot(read, rec)
+		said := len(analysis.Warnings)
+		r.WhatIf = diagnose.CompareSettings(rec, analysis, verified, o)
+		r.Warnings = append(r.Warnings, analysis.Warnings[said:]...)
 	}
 	return r, nil
 }
@@ -192,7 +195,7 @@ func (r *replayResult) take(got *allocsim.Result) {
 	r.Retries, r.OOMs, r.OOM, r.failed = got.Retries, got.OOMs, got.OOM != nil, got.OOM
 }
 
-// capacity gives the lowest cap on reserved bytes that was replayed under.
+// capacity returns the lowest cap on reserved bytes that was replayed under.
 func capacity(o allocsim.Options) *event.Bytes {
 	limit := o.Limit
 	if card := o.DeviceTotal - o.Outside; o.DeviceTotal > 0 && (limit == 0 || card < limit) {
@@ -204,7 +207,7 @@ func capacity(o allocsim.Options) *event.Bytes {
 	return &limit
 }
 
-// combine gives one answer for several devices: sums of events, the highest peaks, and each
+// combine returns one answer for several devices: sums of events, the highest peaks, and each
 // device's own below.
 func combine(results []replayResult) replayResult {
 	all := results[0]

@@ -16,8 +16,8 @@ import (
 
 // reportFlags say where a run's record goes.
 type reportFlags struct {
-	ReportTo        string `help:"Send the record, as it grows, to the memroom serve at this address. What cannot be sent is kept on this disk (memroom report sends it later)." env:"MEMROOM_REPORT_TO" placeholder:"URL"`
-	ReportTokenFile string `help:"Read the token of that server from this file; MEMROOM_REPORT_TOKEN holds it otherwise." placeholder:"PATH"`
+	ReportTo        string `group:"Records and reports" help:"Send the record, as it grows, to the memroom serve at this address. What cannot be sent is kept on this disk (memroom report sends it later)." env:"MEMROOM_REPORT_TO" placeholder:"URL"`
+	ReportTokenFile string `group:"Records and reports" help:"Read the token of that server from this file; MEMROOM_REPORT_TOKEN holds it otherwise." placeholder:"PATH"`
 }
 
 // check refuses an address that cannot be one before anything is started.
@@ -50,7 +50,7 @@ func reportToken(file string) (string, error) {
 	return token, nil
 }
 
-// plainText says that an address sends the token over the network as it is.
+// plainText reports whether an address sends the token over the network as it is.
 func plainText(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && u.Scheme == "http" && !api.Loopback(u.Host)

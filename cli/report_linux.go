@@ -23,7 +23,8 @@ type sending struct {
 	to   string
 }
 
-// reportSpec is what the sender is told over its standard input: everybody can read a command line.
+// reportSpec holds the sender's settings. They go over its standard input, because everybody can
+// read a command line.
 type reportSpec struct {
 	To    string `json:"to"`
 	Token string `json:"token,omitempty"`
@@ -77,7 +78,7 @@ func (c *runCmd) startReporter(s *session, folder *store.Folder) *sending {
 // that ends takes the sender with it.
 const flushFor = 10 * time.Second
 
-// wait gives the sender a little time, and says so where the record is not all there.
+// wait waits briefly for the sender, and prints a note if part of the record was not sent.
 func (w *sending) wait(s *session) {
 	if w == nil || w.cmd == nil {
 		return
@@ -155,8 +156,8 @@ func sendRun(dir string, streams Streams) error {
 	return nil
 }
 
-// settled says that a run is over and its files rest: the monitor writes its last after the keeper
-// has gone. A run that never began is over too.
+// settled reports whether a run is over and its files no longer change: the monitor writes its last
+// after the keeper has gone. A run that never began is over too.
 func settled(folder *store.Folder) func() bool {
 	began := time.Now()
 	ended := time.Time{}

@@ -148,7 +148,7 @@ func reportTo(t *testing.T, binary, db string) {
 	port, address := first.port(), first.url
 	first.kill()
 	stop := filepath.Join(t.TempDir(), "stop")
-	// it leaves a snapshot of its own and prints until it is told to stop
+	// it writes a snapshot of its own and prints until the stop file exists
 	script := fmt.Sprintf(`head -c 3000000 /dev/urandom > "$MEMROOM_HOME"/runs/*/dumps/one.pickle
 		i=0; while [ ! -e %s ]; do echo tick $i; i=$((i+1)); sleep 0.05; done; echo problem >&2; exit 4`,
 		stop)

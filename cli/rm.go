@@ -120,7 +120,7 @@ func parseAge(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// keepVariable says how much of the record is kept: all, an age, a size, or both (30d,5GiB).
+// keepVariable sets how much of the record is kept: all, an age, a size, or both (30d,5GiB).
 const keepVariable = "MEMROOM_KEEP"
 
 // indexedRuns bounds the rows that a run adds to the index when it has ended: its own, and those of
@@ -128,7 +128,7 @@ const keepVariable = "MEMROOM_KEEP"
 const indexedRuns = 200
 
 // tidy drops old records and brings the index up to date when a run has ended, a bounded portion at
-// a time, and says what it deleted. That it cannot is no reason to trouble the user.
+// a time, and prints what it deleted. That it cannot is no reason to trouble the user.
 func tidy(s *session, kept *store.Store) {
 	sweep(kept)
 	keep, err := readRetention(os.Getenv(keepVariable))

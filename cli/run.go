@@ -5,32 +5,34 @@ import (
 
 	"memroom/event"
 	"memroom/fit/driver"
+	"memroom/store"
 )
 
 type runCmd struct {
 	Name       string        `help:"A name for the run, to find it by." placeholder:"TEXT"`
-	Tag        []string      `help:"A tag for the run; may be repeated." placeholder:"TEXT"`
+	Tag        []string      `group:"Records and reports" help:"A tag for the run; may be repeated." placeholder:"TEXT"`
 	HostMem    event.Bytes   `help:"Limit on the host memory of all its processes together, swap included." placeholder:"SIZE"`
 	GPUMem     event.Bytes   `name:"gpu-mem" help:"Limit on the device memory of each of its Python processes." placeholder:"SIZE"`
-	OnPressure string        `help:"When host memory comes close to its limit: send this signal (USR1) to the command, or run this shell command. Only host memory counts: an allocator may fill a card at any time." placeholder:"SIGNAL|CMD"`
-	PressureAt float64       `help:"How full host memory must be for --on-pressure, as a share of its limit. Default: 0.92." default:"0.92" placeholder:"SHARE"`
-	Grace      time.Duration `help:"How long the other ranks may take to end after one ran out of memory; ten times as long if it caught the error and no rank makes a step." default:"20s"`
-	Verdict    string        `help:"Write how the command ended (exit code, what ran out, evidence) to this file, as JSON." placeholder:"PATH"`
+	OnPressure string        `group:"Limits" help:"When host memory comes close to its limit: send this signal (USR1) to the command, or run this shell command. Only host memory counts: an allocator may fill a card at any time." placeholder:"SIGNAL|CMD"`
+	PressureAt float64       `group:"Limits" help:"How full host memory must be for --on-pressure, as a share of its limit. Default: 0.92." default:"0.92" placeholder:"SHARE"`
+	Grace      time.Duration `group:"Limits" help:"How long the other ranks may take to end after one ran out of memory; ten times as long if it caught the error and no rank makes a step." default:"20s"`
+	Verdict    string        `group:"Records and reports" help:"Write how the command ended (exit code, what ran out, evidence) to this file, as JSON." placeholder:"PATH"`
 	JSON       string        `name:"json" help:"Write the final report to this file; stdout belongs to the command." placeholder:"PATH"`
 	View       bool          `help:"Show a live view instead of the command's output, which is kept (memroom show --output)."`
 	Detach     bool          `help:"Start the command, print the run's ID and leave (memroom attach RUN comes back)."`
 	Quiet      bool          `help:"No summary at the end."`
-	Summary    bool          `help:"Print the summary at the end in every case, also without a terminal and without findings."`
-	Probe      bool          `help:"Look into Python processes. Without it, memroom only reads the machine's meters." default:"true" negatable:""`
-	Relay      string        `help:"For a scheduler that sees only output: add records with this name to it. They hold reports, memory and how the command ended (docs/format/relay.md). The command ends when memroom does." placeholder:"NAME"`
-	Group      string        `help:"Common name of the runs of one job on several nodes. When one runs out of memory, the others are ended after --grace. The nodes must share MEMROOM_HOME." placeholder:"ID"`
-	NodeRank   int           `help:"Rank of this node in the group, for the record." default:"0"`
+	Summary    bool          `group:"Records and reports" help:"Print the summary at the end in every case, also without a terminal and without findings."`
+	Probe      bool          `group:"Records and reports" help:"Look into Python processes. Without it, memroom only reads the machine's meters." default:"true" negatable:""`
+	Relay      string        `group:"Schedulers and nodes" help:"For a scheduler that sees only output: add records with this name to it. They hold reports, memory and how the command ended (docs/format/relay.md). The command ends when memroom does." placeholder:"NAME"`
+	Group      string        `group:"Schedulers and nodes" help:"Common name of the runs of one job on several nodes. When one runs out of memory, the others are ended after --grace. The nodes must share MEMROOM_HOME." placeholder:"ID"`
+	NodeRank   int           `group:"Schedulers and nodes" help:"Rank of this node in the group, for the record." default:"0"`
 
 	reportFlags `embed:""`
 	fitFlags    `embed:""`
 
 	copies  []wantedCopy // files that --json and --verdict ask for
 	environ []string     // of the command; nil: ours
+	home    *store.Store // that must hold the record; nil: any will do
 
 	Command []string `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }
@@ -92,8 +94,8 @@ func checkLimit(flag string, size event.Bytes) error {
 		leastLimit)
 }
 
-// monitorSpec is what the monitor is told, over the link that it inherits: --on-pressure and paths
-// are the user's own business, and everybody can read a command line.
+// monitorSpec holds the monitor's settings. They go over the link that it inherits: everybody can
+// read a command line, and --on-pressure and paths are private to the user.
 type monitorSpec struct {
 	HostMem    event.Bytes   `json:"host_mem,omitempty"` // here too: the record may be on a full disk
 	Grace      time.Duration `json:"grace"`

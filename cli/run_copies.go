@@ -31,7 +31,7 @@ func (c *runCmd) wantedCopies() []wantedCopy {
 }
 
 // check finds out before the start whether the file can be written: hours of training later is too
-// late. It is replaced as a whole, so a file must be possible beside it.
+// late. It is replaced as a whole, so its folder must be writable.
 func (w wantedCopy) check() error {
 	refuse := func(err error) error {
 		return exitWith(exitNotStarted,
@@ -66,8 +66,8 @@ func cause(err error) error {
 	return err
 }
 
-// missing says, after the end, that the file was not written after all. A copy replaces the file,
-// so an old one is told by being the same file as before.
+// missing returns a warning after the end of a run if the file was not written. A copy replaces the
+// file, so a file that is still the same one as before is an old copy.
 func (w wantedCopy) missing(folder *store.Folder) string {
 	now, err := os.Stat(w.path)
 	if err == nil && (!now.Mode().IsRegular() || w.before == nil || !os.SameFile(w.before, now)) {

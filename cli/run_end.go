@@ -18,7 +18,10 @@ func endOf(folder *store.Folder) (report.End, error) {
 	if err != nil {
 		return report.End{}, err
 	}
-	end := report.End{Summary: summary, Job: jobOf(summary.Run)}
+	end := report.End{Summary: summary}
+	if _, sent := folder.Reported(); !sent { // the script of another machine is not here
+		end.Job = jobOf(summary.Run)
+	}
 	if record, err := driver.ReadRecord(folder.Dir); err == nil {
 		end.Fit = &record
 	}

@@ -17,9 +17,9 @@ import (
 
 // fitFlags are the flags of `run` that make a job fit.
 type fitFlags struct {
-	Fit           bool     `help:"When memory runs out, launch the command again with remedies that keep the effective batch. No code is edited." group:"Fit"`
+	Fit           bool     `help:"When memory runs out, launch the command again with remedies that keep the effective batch. No code is edited."`
 	RehearseFirst bool     `help:"With --fit: do not wait for memory to run out. At the first step, measure the longest batch of the data, an evaluation and the saving of a checkpoint. Keep only the remedies that are needed." aliases:"prevent" group:"Fit"`
-	DryRun        bool     `help:"Show which remedies --fit would try, in which order, and start nothing." group:"Fit"`
+	DryRun        bool     `help:"Show which remedies --fit would try, in which order, and start nothing."`
 	Allow         []string `help:"Remedies that change the mathematics, by kind: precision, quantize." placeholder:"KIND" group:"Fit"`
 	Remedy        []string `help:"Apply this remedy from the start; may be repeated. micro_batch=8 means micro-batches of 8 samples." placeholder:"NAME[=VALUE]" group:"Fit" sep:"none"`
 	MaxAttempts   int      `help:"Launches at the most, the first included." default:"4" group:"Fit"`
@@ -29,10 +29,10 @@ type fitFlags struct {
 	Forgetful     bool     `help:"Ignore the remedies that made an earlier run of the same command fit, and do not remember those of this run." group:"Fit"`
 }
 
-// defaultAttempts is what the tag of MaxAttempts says.
+// defaultAttempts repeats the default in the tag of MaxAttempts.
 const defaultAttempts = 4
 
-// wanted says whether any of it was asked for.
+// wanted reports whether any of it was asked for.
 func (c *fitFlags) wanted() bool { return c.Fit || len(c.Remedy) > 0 }
 
 // forced reads --remedy.
@@ -99,7 +99,7 @@ func (c *fitFlags) withoutFit() string {
 	return ""
 }
 
-// describe gives what the policy needs. home is where memories are kept.
+// describe returns what the policy needs. home is where memories are kept.
 func (c *fitFlags) describe(home string, command []string, card string,
 	gpuLimit event.Bytes) (*driver.Spec, error) {
 	forced, err := c.forced()

@@ -8,7 +8,7 @@ import (
 	"memroom/store"
 )
 
-// prepareFit gives the first attempt what is forced or remembered, and the monitor its policy.
+// prepareFit returns the first attempt what is forced or remembered, and the monitor its policy.
 func (c *runCmd) prepareFit(s *session, home *store.Store, r *prepared,
 	command []string) (*driver.Spec, error) {
 	if !c.fitFlags.wanted() {
@@ -27,7 +27,7 @@ func (c *runCmd) prepareFit(s *session, home *store.Store, r *prepared,
 	return spec, nil
 }
 
-// used gives the bytes in use on each card.
+// used returns the bytes in use on each card.
 func (c *cards) used() map[string]event.Bytes {
 	used := map[string]event.Bytes{}
 	devices, _ := c.Read() // those that answer

@@ -18,8 +18,8 @@ import (
 	"memroom/testenv"
 )
 
-// fitted runs a script under `memroom run --fit` and gives its standard output, ours, and the
-// record.
+// fitted runs a script under `memroom run --fit` and returns its standard output, memroom's notes,
+// the record and the exit code.
 func fitted(t *testing.T, binary, home string, args ...string) (out, notes string,
 	record fit.Record, code int) {
 	t.Helper()
@@ -173,7 +173,8 @@ for step in range(begin, 4):
 	}
 }
 
-// TestFitEndsWhenNothingFits: the ladder has an end, and it says so.
+// TestFitEndsWhenNothingFits: the ladder of remedies has an end, and memroom reports when it is
+// reached.
 func TestFitEndsWhenNothingFits(t *testing.T) {
 	python := testenv.Python(t)
 	binary := testenv.Binary(t)
@@ -270,5 +271,87 @@ print("done")
 	if code != 0 || out != "done\n" || len(ends) != 3 || !strings.HasPrefix(ends[1],
 		"failed with CheckpointError") {
 		t.Errorf("exit %d, printed %q, attempts %q\n%s", code, out, ends, notes)
+	}
+}
+
+// leavesMuch is a program that runs out of memory with loader workers, an orphan in a session of
+// its own and shared memory. At the start it prints what is alive of the attempt before.
+const leavesMuch = `
+import os, sys, time, torch, torch.nn as nn, torch.nn.functional as F
+from multiprocessing import shared_memory
+def rows(path): return [line.split() for line in open(path)] if os.path.exists(path) else []
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 4096
+    def __getitem__(self, i):
+        g = torch.Generator().manual_seed(i)
+        return torch.randn(3, 16, 16, generator=g), i % 10
+def note(path):
+    with open(path, "a") as f: f.write("%d\n" % os.getpid())
+def begin(_): note(sys.argv[1])
+def alive(pid):
+    try: return open("/proc/%s/stat" % pid).read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError: return False
+def main():
+    path, way = sys.argv[1:3]
+    left = [pid for pid, in rows(path) if alive(pid)]
+    shared = sum(os.path.exists(name) for name, in rows(path + ".shm"))
+    print("left", len(left), "shared", shared, flush=True)
+    torch.manual_seed(0); torch.set_num_threads(1)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            kept = bytearray(b"1" * (30 << 20)); os.close(1); os.close(2); note(path)
+            shm = shared_memory.SharedMemory(create=True, size=30 << 20)
+            shm.buf[:] = b"1" * (30 << 20)
+            with open(path + ".shm", "a") as f: f.write("/dev/shm/%s\n" % shm.name)
+            while os.path.exists(path) and not os.path.exists(path + ".end"): time.sleep(0.1)
+            shm.unlink()
+        os._exit(0)
+    body = []
+    for _ in range(6): body += [nn.Conv2d(32, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU()]
+    model = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), *body, nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(32, 10))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    loader = torch.utils.data.DataLoader(Data(), 1024, num_workers=2, worker_init_fn=begin,
+        multiprocessing_context=way)
+    for step, (x, y) in enumerate(loader):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward(); optimizer.step()
+        print("step", step, "loss %.4f" % loss.item(), flush=True)
+        if step == 1: break
+    norm = model[2]
+    print("mean %.5f seen %d" % (norm.running_mean.sum(), norm.num_batches_tracked))
+    os._exit(0)
+if __name__ == "__main__": main()
+`
+
+// TestFitBeginsClean: of an attempt that ran out nothing is alive when the next one begins, and its
+// memory is back.
+func TestFitBeginsClean(t *testing.T) {
+	t.Parallel()
+	python, binary := testenv.Python(t, "torch"), testenv.Binary(t)
+	needsCgroup(t, binary)
+	for _, way := range []string{"fork", "spawn"} {
+		t.Run(way, func(t *testing.T) {
+			dir := t.TempDir()
+			script := filepath.Join(dir, "train.py")
+			if err := os.WriteFile(script, []byte(leavesMuch), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			pids := filepath.Join(dir, "pids")
+			defer func() { _ = os.WriteFile(pids+".end", nil, 0o600) }()
+			out, notes, record, _ := fitted(t, binary, filepath.Join(dir, "home"), "--fit",
+				"--forgetful", "--host-mem", "900MiB", "--", python, script, pids, way)
+			if len(record.Attempts) < 2 {
+				t.Fatalf("it was not launched again\n%s\n%s", out, notes)
+			}
+			if n := strings.Count(out, "left 0 shared 0\n"); n != len(record.Attempts) {
+				t.Errorf("%d of %d attempts began clean\n%s\n%s", n, len(record.Attempts), out, notes)
+			}
+			if testing.Verbose() {
+				t.Logf("%s\n%s", out, notes)
+			}
+		})
 	}
 }

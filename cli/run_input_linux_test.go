@@ -17,7 +17,7 @@ import (
 	"memroom/testenv"
 )
 
-// Without remedies it says that a card is full; with them it goes on.
+// Without remedies it fails with a full card; with them it goes on.
 const runsOutOnce = `
 import os
 if "MEMROOM_APPLY" not in os.environ:

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"memroom/event"
@@ -25,7 +26,7 @@ import (
 func (c *runCmd) Run(s *session) error {
 	if len(c.Command) > 0 && strings.HasPrefix(c.Command[0], "-") && c.Command[0] != "--" {
 		return exitWith(exitUsage, "unknown flag %s%s (the command comes after --). See `memroom run "+
-			"--help`", c.Command[0], suggestion(c.Command[0], commandFlags(s.model, "run")))
+			"--help`", c.Command[0], event.DidYouMean(flagName(c.Command[0]), commandFlags(s.model, "run")))
 	}
 	command := withoutDashes(c.Command)
 	if len(command) == 0 {
@@ -40,6 +41,7 @@ func (c *runCmd) Run(s *session) error {
 	if c.DryRun {
 		return c.dryRun(s, command)
 	}
+	noteNoCard(s, c.GPUMem)
 	path, err := findExecutable(command[0])
 	if err != nil {
 		return err
@@ -56,6 +58,9 @@ func (c *runCmd) Run(s *session) error {
 	}
 	if c.Relay != "" {
 		return c.relayed(s, out, command, path)
+	}
+	if _, err := os.Stat("/proc/self/exe"); err != nil {
+		return c.alone(s, command, path)
 	}
 	r, err := c.prepare(s, command)
 	if err != nil {
@@ -106,6 +111,19 @@ func (c *runCmd) Run(s *session) error {
 	return c.conclude(s, front, r.folder, state, err)
 }
 
+// alone runs the command without us where there is no /proc: nothing could be read about it. What
+// was asked of memroom beyond watching is not left out in silence.
+func (c *runCmd) alone(s *session, command []string, path string) error {
+	const why = "there is no /proc here, by which memroom sees processes: mount it (mount -t proc " +
+		"proc /proc)"
+	if c.fitFlags.wanted() || c.HostMem > 0 || c.GPUMem > 0 || c.Detach || c.View {
+		return exitWith(exitNotStarted, why+", or leave out the flags that need it")
+	}
+	s.note("memroom: " + why + ". The command runs without memroom")
+	err := syscall.Exec(path, command, os.Environ())
+	return exitWith(exitNotStarted, "%s cannot be started: %w", path, err)
+}
+
 // leave prints the ID of a run that goes on without us, once its command runs.
 func leave(s *session, front *supervise.Front, id string) error {
 	state, err := front.Started()
@@ -119,7 +137,7 @@ func leave(s *session, front *supervise.Front, id string) error {
 	return nil
 }
 
-// found says what was learnt while the command runs. On a terminal it would tear the command's
+// found prints a finding while the command runs. On a terminal it would tear the command's
 // progress bar: there the summary and `memroom top` show it, and only what will not get better by
 // itself is said at once.
 func (c *runCmd) found(s *session, front *supervise.Front, f event.Finding) {
@@ -155,15 +173,24 @@ func checkOnPressure(action string) error {
 			"or give the path of a program", action)
 }
 
-// findExecutable gives the path of a program, or the exit code that a shell would give.
+// findExecutable returns the path of a program, or the exit code that a shell would give.
 func findExecutable(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	switch {
 	case err == nil || errors.Is(err, exec.ErrDot):
 		return path, nil
-	case errors.Is(err, fs.ErrPermission) || isDirectory(name):
+	case isScript(name):
+		return "", exitWith(exitNotExecutable, "%s is a script, not a program: write memroom run -- python %s",
+			name, name)
+	case isDirectory(name):
+		return "", exitWith(exitNotExecutable, "%s is a folder: name a program, as in memroom run -- "+
+			"python train.py", name)
+	case errors.Is(err, fs.ErrPermission):
 		return "", exitWith(exitNotExecutable, "run %s: not executable: name a program, as in "+
 			"python %s, or make the file one with chmod +x", name, name)
+	case isFile(name): // a shell does not look here either
+		return "", exitWith(exitNotFound, "run %s: command not found; the file in this folder is ./%s",
+			name, name)
 	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
 		return "", exitWith(exitNotFound, "run %s: command not found: is it spelt "+
 			"right, and is the environment active that holds it?", name)
@@ -173,10 +200,18 @@ func findExecutable(name string) (string, error) {
 
 func isDirectory(name string) bool {
 	info, err := os.Stat(name)
-	return err == nil && info.IsDir() && strings.ContainsRune(name, '/')
+	return err == nil && info.IsDir()
 }
 
-// files gives the standard streams as files: the command's streams are decided by what ours are.
+func isFile(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// isScript reports whether a name is that of a Python file that is no program by itself.
+func isScript(name string) bool { return strings.HasSuffix(name, ".py") && isFile(name) }
+
+// files returns the standard streams as files: the command's streams are decided by what ours are.
 func files(s *session) (in, out, errs *os.File, err error) {
 	in, ok1 := s.In.(*os.File)
 	out, ok2 := fileOf(s.Out)
@@ -199,14 +234,26 @@ type prepared struct {
 	args    []string // of the first attempt
 }
 
+// newFolder makes the run's folder: in the home that a study has, or where one can be made.
+func (c *runCmd) newFolder(s *session) (*store.Store, *store.Folder, error) {
+	if c.home == nil {
+		return newFolder(s, time.Now())
+	}
+	folder, err := c.home.Create(time.Now())
+	return c.home, folder, err
+}
+
 // prepare makes the run's folder and the command's environment.
 func (c *runCmd) prepare(s *session, command []string) (*prepared, error) {
-	home, folder, err := newFolder(s, time.Now())
+	home, folder, err := c.newFolder(s)
 	if err != nil {
 		return nil, err
 	}
 	r := &prepared{home: home, folder: folder, run: c.describe(folder.ID, command), args: command}
 	if err := folder.SaveRun(r.run); err != nil {
+		if c.home != nil {
+			return nil, err
+		}
 		s.note("memroom: the record is incomplete: %v", err)
 	}
 	socket := c.installProbe(s, home, r)
@@ -279,7 +326,7 @@ func (r *prepared) probeSocket() string {
 const endUnknown = "memroom's process beside the command is gone and left no word on how the " +
 	"command ended; `memroom show %s` has what was recorded before"
 
-// conclude prints the summary and gives the command's exit code.
+// conclude prints the summary and returns the command's exit code.
 func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Folder,
 	state supervise.State, failure error) error {
 	if failure != nil {
@@ -298,8 +345,12 @@ func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Fold
 	if state.Exit.StartError != "" {
 		return exitWith(state.Exit.Code, "%s", state.Exit.StartError)
 	}
-	if end, err := endOf(folder); err == nil && c.wantsScreen(s, end) {
+	switch end, err := endOf(folder); {
+	case err != nil || c.Quiet:
+	case c.wantsScreen(s, end):
 		report.RunEnd(s.Err, end)
+	case end.Good():
+		s.note("%s", report.RunLine(end))
 	}
 	for _, w := range c.copies {
 		if text := w.missing(folder); text != "" {
@@ -310,8 +361,8 @@ func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Fold
 	return exitAs(front, exitCodeOf(folder, *state.Exit), folder.ID)
 }
 
-// exitAs gives the command's exit code. A command that succeeded but whose output did not reach the
-// user is no success: the command itself cannot have noticed.
+// exitAs returns the command's exit code. A command that succeeded but whose output did not reach
+// the user is no success: the command itself cannot have noticed.
 func exitAs(front *supervise.Front, code int, id string) error {
 	if err := front.Unwritten(); err != nil && code == exitOK {
 		return exitWith(exitNotWritten, "the command's output could not be written: %w; "+
@@ -338,9 +389,6 @@ func exitCodeOf(folder *store.Folder, exit event.Exit) int {
 // wantsScreen: on a terminal always. Elsewhere stderr is the command's, unchanged, unless memory is
 // what ended it, something was found or something was done.
 func (c *runCmd) wantsScreen(s *session, end report.End) bool {
-	if c.Quiet {
-		return false
-	}
 	if f, ok := fileOf(s.Err); ok && isTerminal(f) {
 		return true
 	}

@@ -2,7 +2,7 @@
 
 package cli
 
-// Run says what is missing: cgroups, subreapers and /proc are Linux.
+// Run returns an error that names the missing parts: cgroups, subreapers and /proc are Linux.
 func (c *runCmd) Run(s *session) error {
 	return exitWith(exitNotStarted,
 		"run needs Linux (on Windows: WSL2); plan, explain, snapshot and replay work here")
@@ -11,7 +11,7 @@ func (c *runCmd) Run(s *session) error {
 // inner processes exist on Linux only.
 func inner([]string, Streams) (int, bool) { return 0, false }
 
-// Run says that there is nothing to attach to.
+// Run returns an error: there is nothing to attach to.
 func (c *attachCmd) Run(s *session) error {
 	return exitWith(exitNotStarted, "attach needs Linux: runs live there")
 }

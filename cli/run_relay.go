@@ -2,7 +2,7 @@ package cli
 
 import "errors"
 
-// check: a relayed run has nobody beside it.
+// check: a relayed run has nobody watching.
 func (c *runCmd) checkRelay() error {
 	if c.Relay == "" {
 		return nil

@@ -57,7 +57,8 @@ func TestRelayTellsHowACommandEnded(t *testing.T) {
 	})
 }
 
-// TestRelayedCommandEndsWithItsFrontEnd: a cluster that killed us gives the memory to others.
+// TestRelayedCommandEndsWithItsFrontEnd: a cluster that has killed memroom hands its memory to
+// other jobs, so the command must not live on.
 func TestRelayedCommandEndsWithItsFrontEnd(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command(testenv.Binary(t), "run", "--relay", "t-1", "--", "sh", "-c",

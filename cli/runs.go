@@ -103,7 +103,7 @@ func printRows(w io.Writer, rows []store.Row, now time.Time) error {
 	return table.Flush()
 }
 
-// groupOf says which node of a group a run is.
+// groupOf returns the node of a group that a run is.
 func groupOf(group string, node int, host string) string {
 	if group == "" {
 		return "-"

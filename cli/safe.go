@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -15,6 +16,7 @@ import (
 // direction of writing, is printed as an escape that can be read (\x1b, \u202e). Only the output of
 // the user's own command goes past it.
 type safeWriter struct {
+	mu    sync.Mutex // a server writes from many requests
 	out   io.Writer
 	color bool   // our own colours pass
 	part  []byte // the beginning of a character or a colour that is not complete yet
@@ -23,6 +25,8 @@ type safeWriter struct {
 
 // Write implements io.Writer.
 func (w *safeWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	text := append(w.part, p...)
 	clean := make([]byte, 0, len(text)+16)
 	for len(text) > 0 {
@@ -45,6 +49,8 @@ func (w *safeWriter) Write(p []byte) (int, error) {
 
 // flush writes what never became complete.
 func (w *safeWriter) flush() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	var clean []byte
 	for _, b := range w.part {
 		clean = appendVisible(clean, []byte{b})
@@ -62,7 +68,7 @@ func (w *safeWriter) keep(err error) {
 	}
 }
 
-// next gives the length of the next unit: a character, a line end of two, or a colour. It is not
+// next returns the length of the next unit: a character, a line end of two, or a colour. It is not
 // whole where more has to come.
 func (w *safeWriter) next(text []byte) (n int, whole bool) {
 	switch {
@@ -149,8 +155,8 @@ func appendVisible(to, unit []byte) []byte {
 	return to
 }
 
-// fileOf gives the file below a stream: for the user's command, which writes what it likes, and to
-// ask whether it is a terminal.
+// fileOf returns the file below a stream: for the user's command, which writes what it likes, and
+// to ask whether it is a terminal.
 func fileOf(stream any) (*os.File, bool) {
 	if safe, ok := stream.(*safeWriter); ok {
 		stream = safe.out

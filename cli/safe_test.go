@@ -88,7 +88,7 @@ func TestSafeWriter(t *testing.T) {
 	}
 }
 
-// TestHostileNames gives every command hostile names: as arguments, file names, file contents,
+// TestHostileNames runs every command with hostile names: as arguments, file names, file contents,
 // tags, and in the record of a run.
 func TestHostileNames(t *testing.T) {
 	binary := testenv.Binary(t)
@@ -126,7 +126,8 @@ func TestHostileNames(t *testing.T) {
 		{"explain", hostile + ".log"}, {"explain", "last"}, {"explain", hostile + "?"},
 		{"lint", hostile + ".py"}, {"lint", hostile}, {"snapshot", hostile + ".pickle"},
 		{"snapshot", hostile}, {"replay", hostile + ".pickle"}, {"replay", hostile},
-		{"plan", hostile + ".json"}, {"plan", hostile}, {"run", hostile}, {"run", "--", hostile},
+		{"plan", hostile + ".json"}, {"plan", hostile}, {"check", hostile}, {"check", "--config",
+			hostile}, {"check", "--config", "memroom.toml"}, {"run", hostile}, {"run", "--", hostile},
 		{"run", "--host-mem", hostile, "--", "true"}, {"doctor", "--quick", "--python", hostile},
 		{"calibrate", "--python", hostile}, {"completion", hostile}, {"version", hostile},
 		{"tune", "new", hostile}, {"tune", "new", hostile + ".json"},
@@ -165,7 +166,7 @@ func TestHostileNames(t *testing.T) {
 		}
 	})
 	// the command's own output is the user's, byte for byte
-	if out := memroom("run", "--", "printf", "%s", hostile); string(out) != hostile {
+	if out := memroom("run", "--quiet", "--", "printf", "%s", hostile); string(out) != hostile {
 		t.Errorf("run changed the output: %q", out)
 	}
 }

@@ -10,9 +10,12 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"memroom/api"
@@ -22,9 +25,9 @@ import (
 )
 
 type serveCmd struct {
-	Port        int         `help:"Port to listen on; 0 takes any free one." default:"8265" placeholder:"N"`
-	Listen      string      `help:"Address to listen on. Any but this machine's own (127.0.0.1, localhost, ::1) needs a token." default:"127.0.0.1" placeholder:"ADDR"`
-	Token       string      `help:"Token that every request must carry. Where one is needed and none is given, memroom makes one and prints it. Others on this machine can read command lines: better set MEMROOM_SERVE_TOKEN or --token-file." env:"MEMROOM_SERVE_TOKEN" placeholder:"TEXT"`
+	Port        int         `help:"Port to listen on; 0 takes any free one." default:"8722" placeholder:"N"`
+	Listen      string      `help:"Address to listen on. On this machine's own (127.0.0.1, localhost, ::1) you and root may look without a token; on any other nobody." default:"127.0.0.1" placeholder:"ADDR"`
+	Token       string      `help:"Token that every request must carry. Without it memroom makes one and prints it in the address; what is sent to the server needs it, and from this user's own browser on this machine looking does not. Others on this machine can read command lines: better set MEMROOM_SERVE_TOKEN or --token-file." env:"MEMROOM_SERVE_TOKEN" placeholder:"TEXT"`
 	TokenFile   string      `help:"Read the token from this file." placeholder:"PATH"`
 	AllowHost   []string    `help:"A name by which browsers may call this server, beside its addresses and localhost; may be repeated." placeholder:"NAME"`
 	TLSCert     string      `name:"tls-cert" help:"Serve HTTPS with this certificate." placeholder:"PATH"`
@@ -63,36 +66,70 @@ func (c *serveCmd) Run(s *session) error {
 	}
 	address := net.JoinHostPort(strings.Trim(c.Listen, "[]"), strconv.Itoa(c.Port))
 	local := api.Loopback(address)
-	token, err := c.token(local)
+	token, err := c.token()
 	if err != nil {
 		return err
 	}
-	temporary, err := os.MkdirTemp("", "memroom-serve-")
+	ctx, stop := signal.NotifyContext(s.ctx, endSignals()...)
+	defer stop()
+	temporary, remove, err := temporaryFolder("serve")
 	if err != nil {
 		return fmt.Errorf("no folder for uploads can be made (%w): set TMPDIR to one that takes "+
 			"files", err)
 	}
-	defer os.RemoveAll(temporary)
+	defer remove()
+	peers := local && api.KnowsPeers(strings.Trim(c.Listen, "[]")) && !c.givenToken()
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w; --port 0 takes any free port", address, plainCause(err))
+		return c.notListening(address, err)
 	}
-	reports, err := c.openReports(s, kept)
-	if err != nil {
-		listener.Close()
+	defer listener.Close()
+	return withinOf(ctx, endWithin, func() error {
+		reports, err := c.openReports(s, kept)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		defer reports.close()
+		go reports.tidy(ctx, s, keep)
+		site := api.New(api.Options{Store: kept, Reported: reports.copies, Receive: reports.receive,
+			Version: readVersion().Version, End: endOf, Explain: reasonOf, Left: leftOf,
+			Token: token, Peers: peers, Local: local, Hosts: c.hosts(local), UploadLimit: c.UploadLimit,
+			Temporary: temporary, Log: log.New(s.Err, "memroom serve: ", 0)})
+		defer site.Close()
+		c.announce(s, kept, listener, local, token)
+		return c.serve(ctx, site, listener, span)
+	})
+}
+
+// endWithin is how long the server may take to end once it is asked to. What it has acknowledged
+// is in the database by then; requests that still run are cut off.
+const endWithin = 1500 * time.Millisecond
+
+// withinOf runs work, and waits no longer than a while for it once ctx has ended.
+func withinOf(ctx context.Context, while time.Duration, work func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	select {
+	case err := <-done:
 		return err
+	case <-ctx.Done():
 	}
-	defer reports.close()
-	tidied, stopTidying := context.WithCancel(s.ctx)
-	defer stopTidying()
-	go reports.tidy(tidied, s, keep)
-	site := api.New(api.Options{Store: kept, Reported: reports.copies, Receive: reports.receive,
-		Version: readVersion().Version, End: endOf, Left: leftOf,
-		Token: token, Local: local, Hosts: c.hosts(local), UploadLimit: c.UploadLimit,
-		Temporary: temporary, Log: log.New(s.Err, "memroom serve: ", 0)})
-	defer site.Close()
-	c.announce(s, kept, listener, local, token)
-	return c.serve(s, site, listener, span)
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(while):
+		return nil
+	}
+}
+
+// notListening returns why the server cannot have an address, and what to do.
+func (c *serveCmd) notListening(address string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("port %d is in use, by another memroom serve or another program: give "+
+			"another one with --port, or --port 0 for any free one", c.Port)
+	}
+	return fmt.Errorf("listen on %s: %w; --listen takes an address of this machine, --port 0 any "+
+		"free port", address, plainCause(err))
 }
 
 // reports opens what keeps the records of other machines, at the first one that comes.
@@ -118,6 +155,7 @@ func (c *serveCmd) openReports(s *session, kept *store.Store) (*reports, error) 
 	opened, err := r.receive()
 	if err == nil {
 		r.copies = opened.Copy
+		c.nameDamaged(s, opened.Aside)
 		return r, nil
 	}
 	if c.DB != "" {
@@ -126,6 +164,19 @@ func (c *serveCmd) openReports(s *session, kept *store.Store) (*reports, error) 
 	s.note("memroom serve: no reports are taken: %v", err)
 	r.copies, err = store.Read(central.CopyOf(kept.Home))
 	return r, err
+}
+
+// mostNamed bounds how many damaged records are named at the start.
+const mostNamed = 10
+
+// nameDamaged prints which records of other machines cannot be shown as a whole.
+func (c *serveCmd) nameDamaged(s *session, aside []string) {
+	for _, one := range aside[:min(len(aside), mostNamed)] {
+		s.note("memroom serve: a record is damaged and set aside, the others are shown: %s", one)
+	}
+	if more := len(aside) - mostNamed; more > 0 {
+		s.note("memroom serve: and %d more", more)
+	}
 }
 
 func (r *reports) receive() (*central.Central, error) {
@@ -157,6 +208,12 @@ func (r *reports) tidy(ctx context.Context, s *session, keep store.Retention) {
 	if keep.Age == 0 && keep.Size == 0 {
 		return
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			s.note("memroom serve: a bug in memroom: old records stay from now on: %v\n%s", p,
+				debug.Stack())
+		}
+	}()
 	for {
 		r.mu.Lock()
 		kept := r.kept
@@ -186,8 +243,12 @@ func (r *reports) close() {
 	}
 }
 
-// check refuses what makes no sense, and gives how long to serve.
+// check rejects flags that make no sense, and returns how long to serve.
 func (c *serveCmd) check() (time.Duration, error) {
+	if host, port, err := net.SplitHostPort(c.Listen); err == nil && host != "" {
+		return 0, exitWith(exitUsage, "--listen %s: the port has a flag of its own: --listen %s "+
+			"--port %s", c.Listen, host, port)
+	}
 	if c.Port < 0 || c.Port > 65535 {
 		return 0, exitWith(exitUsage, "--port %d: a port is between 0 and 65535", c.Port)
 	}
@@ -208,8 +269,11 @@ func (c *serveCmd) check() (time.Duration, error) {
 	return span, nil
 }
 
-// token is the one given, or a new one where others can reach the server.
-func (c *serveCmd) token(local bool) (string, error) {
+// givenToken reports whether the user chose a token: then everybody must have it.
+func (c *serveCmd) givenToken() bool { return c.Token != "" || c.TokenFile != "" }
+
+// token is the one given, or a new one.
+func (c *serveCmd) token() (string, error) {
 	token := c.Token
 	if c.TokenFile != "" {
 		data, err := os.ReadFile(c.TokenFile)
@@ -225,7 +289,7 @@ func (c *serveCmd) token(local bool) (string, error) {
 		return "", exitWith(exitUsage, "the token is too short to keep anybody out: at least 8 "+
 			"characters, or leave it out and memroom makes one")
 	}
-	if token != "" || local {
+	if token != "" {
 		return token, nil
 	}
 	var random [18]byte
@@ -260,7 +324,7 @@ func (c *serveCmd) announce(s *session, kept *store.Store, listener net.Listener
 		}
 	}
 	at := scheme + "://" + net.JoinHostPort(host, port) + "/"
-	if token != "" && c.Token == "" && c.TokenFile == "" {
+	if !c.givenToken() {
 		at += "?token=" + token
 	}
 	if !local && c.TLSCert == "" {
@@ -277,17 +341,17 @@ func (c *serveCmd) announce(s *session, kept *store.Store, listener net.Listener
 }
 
 // serve answers until the user interrupts or the time is over.
-func (c *serveCmd) serve(s *session, site *api.Server, listener net.Listener,
+func (c *serveCmd) serve(ctx context.Context, site *api.Server, listener net.Listener,
 	span time.Duration) error {
-	ctx := s.ctx
 	if span > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, span)
 		defer stop()
 	}
-	server := &http.Server{Handler: site, ReadHeaderTimeout: 10 * time.Second,
-		WriteTimeout: 10 * time.Minute, // a viewer who takes nothing; streams have their own
-		IdleTimeout:  2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	server := &http.Server{Handler: site, ConnContext: site.ConnContext,
+		ReadHeaderTimeout: 10 * time.Second,
+		WriteTimeout:      10 * time.Minute, // a viewer who takes nothing; streams have their own
+		IdleTimeout:       2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: log.New(discard{}, "", 0)}
 	ended := make(chan error, 1)
 	go func() {
@@ -303,7 +367,7 @@ func (c *serveCmd) serve(s *session, site *api.Server, listener net.Listener,
 	case <-ctx.Done():
 	}
 	site.Close() // streams end, so that the rest can
-	wait, stop := context.WithTimeout(context.Background(), 3*time.Second)
+	wait, stop := context.WithTimeout(context.Background(), time.Second)
 	defer stop()
 	if err := server.Shutdown(wait); err != nil {
 		_ = server.Close()
@@ -326,7 +390,8 @@ func plainCause(err error) error {
 	return err
 }
 
-// leftOf says what is left of a run whose keeper was killed.
+// leftOf describes what is left of a run whose keeper was killed, and returns the process id of its
+// command.
 func leftOf(folder *store.Folder) (string, int) {
 	words, process, _ := orphanOf(folder)
 	return words, process

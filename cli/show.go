@@ -88,7 +88,7 @@ func (c *showCmd) Run(s *session) error {
 
 // writePage writes the run as one page; with --share, without what others should not see.
 func (c *showCmd) writePage(s *session, folder *store.Folder) error {
-	options := api.Options{Version: readVersion().Version, End: endOf, Left: leftOf}
+	options := api.Options{Version: readVersion().Version, End: endOf, Explain: reasonOf, Left: leftOf}
 	kept, err := openStore()
 	if err != nil {
 		return err

@@ -23,8 +23,8 @@ var absolutePath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 // address finds IPv4 addresses.
 var address = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}\b`) })
 
-// hider gives a function that takes out of a text what others should not see: secrets, and what
-// tells where a run was made (folders, the names of host and user, addresses).
+// hider returns a function that removes from a text what others should not see: secrets, and
+// anything that identifies where a run was made (folders, the names of host and user, addresses).
 func hider(run event.Run) func(string) string {
 	return func(text string) string {
 		text = store.MaskText(text)
@@ -72,7 +72,7 @@ func share(v shown) shown {
 // hiddenKeys are fields that tell where a run was made; a page without them is as good.
 var hiddenKeys = []string{"host", "user", "dir", "env", "folder", "uuid"}
 
-// sharer gives what takes out of a run's page what others should not see: over the tree of its
+// sharer returns what takes out of a run's page what others should not see: over the tree of its
 // data, and over a line of its output.
 func sharer(folder *store.Folder) (tree func(any) any, line func(string) string) {
 	run, _ := folder.Run()

@@ -129,7 +129,7 @@ func (c *snapshotCmd) compare(rec *event.Recording, s *diagnose.Snapshot,
 	if c.NoWhatIf {
 		return nil
 	}
-	return diagnose.CompareSettings(rec, s, replayed, c.AllocLimit)
+	return diagnose.CompareSettings(rec, s, replayed, allocsim.Options{Limit: c.AllocLimit})
 }
 
 func (c *snapshotCmd) result(read *trace.Snapshot, devices []report.Device) snapshotResult {

@@ -9,8 +9,8 @@ import (
 	"memroom/report"
 )
 
-// isBFCDump tells a TF_BFC_MEMORY_DUMP file from a pickle by its first byte: the tag of the
-// allocator's name.
+// isBFCDump distinguishes a TF_BFC_MEMORY_DUMP file from a pickle by its first byte, which is the
+// tag of the allocator's name.
 func isBFCDump(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

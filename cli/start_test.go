@@ -11,7 +11,7 @@ import (
 )
 
 // mostAtStart is what one of our packages may allocate before main, in bytes. Three processes stand
-// beside each training, and each of them pays it.
+// with each training, and each of them pays it.
 const mostAtStart = 128 << 10
 
 // TestPackagesStartSmall: tables and expressions are made when they are needed. Go itself prints

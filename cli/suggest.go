@@ -1,13 +1,12 @@
 package cli
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/alecthomas/kong"
 )
 
-// commandFlags gives the flags of a command, with their dashes.
+// commandFlags returns the flags of a command, with their dashes.
 func commandFlags(model *kong.Application, command string) []string {
 	var names []string
 	for _, node := range model.Leaves(true) {
@@ -21,44 +20,10 @@ func commandFlags(model *kong.Application, command string) []string {
 	return names
 }
 
-// suggestion names the word that was probably meant, empty where none is close: a third of the
-// letters may differ, and dashes inside the word do not count.
-func suggestion(typed string, known []string) string {
-	typed, _, _ = strings.Cut(typed, "=")
-	letters := func(s string) string {
-		return strings.ReplaceAll(strings.TrimLeft(s, "-"), "-", "")
-	}
-	best, least := "", 1+len(letters(typed))/3
-	for _, word := range known {
-		if d := distance(letters(typed), letters(word)); d < least {
-			best, least = word, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(", did you mean %q?", best)
-}
-
-// distance is how many letters must be changed, added or dropped to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := corner
-			if a[i] != b[j] {
-				change++
-			}
-			corner = row[j+1]
-			row[j+1] = min(change, corner+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
+// flagName is a flag as it was typed, without its value.
+func flagName(typed string) string {
+	name, _, _ := strings.Cut(typed, "=")
+	return name
 }
 
 // usageProblem words a wrong command line: kong calls an unknown command an unexpected argument.

@@ -173,7 +173,7 @@ func (f *follower) update() {
 	})
 }
 
-// forecasts says when memory will run out, where there is a trend.
+// forecasts returns a line for each trend, with the time at which memory will run out.
 func (f *follower) forecasts() []string {
 	var lines []string
 	for _, p := range f.now.Forecasts {
@@ -229,7 +229,7 @@ type tail struct {
 
 func newTail(path string) *tail { return &tail{path: path} }
 
-// next gives what has come since the last time, in whole lines.
+// next returns what has come since the last time, in whole lines.
 func (t *tail) next() []byte {
 	file, err := os.Open(t.path)
 	if err != nil {
@@ -283,7 +283,7 @@ func (k *keys) close() {
 	}
 }
 
-// quit waits and says whether the user wants to leave: q, Escape, Ctrl-C or Ctrl-D.
+// quit waits and reports whether the user wants to leave: q, Escape, Ctrl-C or Ctrl-D.
 func (k *keys) quit(wait time.Duration) bool {
 	key, ok := k.next(wait)
 	return ok && strings.IndexByte("qQ\x1b\x03\x04", key) >= 0

@@ -39,47 +39,48 @@ type tuneNewCmd struct {
 	Samples *int   `help:"Trials to run; with grid_search, so many for each point of the grid. Default: 10." placeholder:"N"`
 	Metric  string `help:"Name of the number to optimise, as the program prints or reports it (loss)." placeholder:"NAME"`
 	Mode    string `help:"min or max; guessed from the metric's name." placeholder:"min|max"`
-	Pattern string `name:"metric-pattern" help:"Regular expression for the metric in the output; the value is in its first group." placeholder:"REGEX"`
-	Value   string `help:"A trial's value is its last report, or its best." enum:"last,best" default:"last"`
+	Pattern string `group:"Metric" name:"metric-pattern" help:"Regular expression for the metric in the output; the value is in its first group." placeholder:"REGEX"`
+	Value   string `group:"Metric" help:"A trial's value is its last report, or its best." enum:"last,best" default:"last"`
 	Search  string `help:"random, grid, quasi (Sobol) or optuna." placeholder:"NAME"`
-	Seed    int64  `help:"Seed of the search; the same gives the same trials." default:"0"`
+	Seed    int64  `group:"Answer" help:"Seed of the search; the same gives the same trials." default:"0"`
 	Name    string `help:"Name of the study, to find it by." placeholder:"TEXT"`
 
 	HostMem    event.Bytes `help:"Host memory for the whole study; what is free by default." placeholder:"SIZE"`
 	GPUMem     event.Bytes `name:"gpu-mem" help:"Device memory for the whole study, over all cards." placeholder:"SIZE"`
-	TrialMem   event.Bytes `help:"Host memory that each trial needs. Learnt by default." placeholder:"SIZE"`
-	TrialGPU   event.Bytes `name:"trial-gpu-mem" help:"Device memory that each trial needs. Learnt by default." placeholder:"SIZE"`
-	CPUs       float64     `name:"cpus-per-trial" help:"Processors of each trial, fractions too. Measured by default." default:"0" placeholder:"N"`
-	GPUs       int         `name:"gpus-per-trial" help:"Cards of each trial. By default one where there are any." default:"-1" placeholder:"N"`
+	TrialMem   event.Bytes `group:"Memory and processors" help:"Host memory that each trial needs. Learnt by default." placeholder:"SIZE"`
+	TrialGPU   event.Bytes `group:"Memory and processors" name:"trial-gpu-mem" help:"Device memory that each trial needs. Learnt by default." placeholder:"SIZE"`
+	CPUs       float64     `group:"Memory and processors" name:"cpus-per-trial" help:"Processors of each trial, fractions too. Measured by default." default:"0" placeholder:"N"`
+	GPUs       int         `group:"Memory and processors" name:"gpus-per-trial" help:"Cards of each trial. By default one where there are any." default:"-1" placeholder:"N"`
 	Concurrent int         `help:"Trials at once at the most; as many as fit by default." default:"0" placeholder:"N"`
-	Retries    int         `help:"How often a trial that failed is tried again. Running out of memory does not count." default:"0"`
-	Fit        bool        `help:"Let a trial that has all memory and still runs out try the remedies of run --fit." default:"true" negatable:""`
+	Retries    int         `group:"Memory and processors" help:"How often a trial that failed is tried again. Running out of memory does not count." default:"0"`
+	Fit        bool        `group:"Memory and processors" help:"Let a trial that has all memory and still runs out try the remedies of run --fit." default:"true" negatable:""`
 
-	Sampler string `help:"With --search optuna: a sampler of it, such as TPESampler." placeholder:"CLASS"`
-	Pruner  string `help:"With --search optuna: a pruner of it, such as MedianPruner." placeholder:"CLASS"`
-	Storage string `help:"With --search optuna: its storage, for optuna-dashboard; a file in the study by default." placeholder:"URL"`
-	Python  string `help:"With --search optuna: a Python that has it; that of the command by default." placeholder:"PATH"`
+	Sampler string `group:"Optuna" help:"With --search optuna: a sampler of it, such as TPESampler." placeholder:"CLASS"`
+	Pruner  string `group:"Optuna" help:"With --search optuna: a pruner of it, such as MedianPruner." placeholder:"CLASS"`
+	Storage string `group:"Optuna" help:"With --search optuna: its storage, for optuna-dashboard; a file in the study by default." placeholder:"URL"`
+	Python  string `group:"Optuna" help:"With --search optuna: a Python that has it; that of the command by default." placeholder:"PATH"`
 
-	Scheduler string        `help:"fifo runs every trial to its end, asha stops the worse ones early." enum:"fifo,asha," default:"" placeholder:"NAME"`
-	MaxT      int           `name:"max-t" help:"With asha: reports of a whole training." default:"0" placeholder:"N"`
-	Grace     int           `name:"grace-reports" help:"With asha: reports before the first decision." default:"0" placeholder:"N"`
-	Factor    int           `name:"reduction" help:"With asha: at each decision one trial in N goes on." default:"4" placeholder:"N"`
-	MaxTime   time.Duration `help:"Stop a trial that runs longer." placeholder:"DURATION"`
-	MaxLog    event.Bytes   `help:"End a trial that prints more." default:"1GiB" placeholder:"SIZE"`
+	Scheduler string        `group:"Scheduler" help:"fifo runs every trial to its end, asha stops the worse ones early." enum:"fifo,asha," default:"" placeholder:"NAME"`
+	MaxT      int           `group:"Scheduler" name:"max-t" help:"With asha: reports of a whole training." default:"0" placeholder:"N"`
+	Grace     int           `group:"Scheduler" name:"grace-reports" help:"With asha: reports before the first decision." default:"0" placeholder:"N"`
+	Factor    int           `group:"Scheduler" name:"reduction" help:"With asha: at each decision one trial in N goes on." default:"4" placeholder:"N"`
+	MaxTime   time.Duration `group:"Scheduler" help:"Stop a trial that runs longer." placeholder:"DURATION"`
+	Budget    time.Duration `group:"Scheduler" name:"time-budget" help:"End the study after this time, with what its trials have reported." placeholder:"DURATION"`
+	MaxLog    event.Bytes   `group:"Memory and processors" help:"End a trial that prints more." default:"1GiB" placeholder:"SIZE"`
 
 	On         string   `help:"Run the trials on a cluster: ray://HOST:PORT, ray (RAY_ADDRESS, or the cluster of this machine) or slurm. Each is a job of its own with memroom run around it." placeholder:"CLUSTER"`
-	Sbatch     []string `help:"With --on slurm: a further argument of sbatch, such as --sbatch=--partition=gpu; may be repeated." placeholder:"ARG" sep:"none"`
-	WorkingDir string   `help:"With --on ray: a folder or URI that Ray copies to its nodes and changes into. Without it they must see this folder." placeholder:"PATH"`
+	Sbatch     []string `group:"Clusters" help:"With --on slurm: a further argument of sbatch, such as --sbatch=--partition=gpu; may be repeated." placeholder:"ARG" sep:"none"`
+	WorkingDir string   `group:"Clusters" help:"With --on ray: a folder or URI that Ray copies to its nodes and changes into. Without it they must see this folder." placeholder:"PATH"`
 
-	Param    []string      `help:"A parameter that the command takes as $${NAME}: --param lr='loguniform(1e-4,1e-2)'; may be repeated." placeholder:"NAME=DOMAIN" sep:"none"`
-	Env      []string      `help:"An environment variable of the trials, with $${NAME} or a domain as its value." placeholder:"NAME=VALUE" sep:"none"`
-	Template []string      `help:"A config file with $${NAME} in it. Each trial gets a filled copy in place of it." placeholder:"PATH" sep:"none"`
+	Param    []string      `group:"Parameters" help:"A parameter that the command takes as $${NAME}: --param lr='loguniform(1e-4,1e-2)'; may be repeated." placeholder:"NAME=DOMAIN" sep:"none"`
+	Env      []string      `group:"Parameters" help:"An environment variable of the trials, with $${NAME} or a domain as its value." placeholder:"NAME=VALUE" sep:"none"`
+	Template []string      `group:"Parameters" help:"A config file with $${NAME} in it. Each trial gets a filled copy in place of it." placeholder:"PATH" sep:"none"`
 	JSON     string        `name:"json" help:"Write the results to this file." placeholder:"PATH"`
-	HTML     string        `name:"html" help:"Write the report as one page to this file." placeholder:"PATH"`
+	HTML     string        `group:"Answer" name:"html" help:"Write the report as one page to this file." placeholder:"PATH"`
 	Quiet    bool          `help:"Only the final report."`
 	DryRun   bool          `help:"Print the trials that would run, and start nothing."`
-	Rehearse time.Duration `help:"Rehearse settings on fake tensors before they start, as plan --rehearse does, for at most this long in all (2m). Settings that cannot fit are never started, and the searcher learns that. For PyTorch scripts; the first steps of each run once more." placeholder:"DURATION"`
-	Probe    bool          `help:"Look into Python processes. Without it metrics come from the output only." default:"true" negatable:""`
+	Rehearse time.Duration `group:"Answer" help:"Rehearse settings on fake tensors before they start, as plan --rehearse does, for at most this long in all (2m). Settings that cannot fit are never started, and the searcher learns that. For PyTorch scripts; the first steps of each run once more." placeholder:"DURATION"`
+	Probe    bool          `group:"Answer" help:"Look into Python processes. Without it metrics come from the output only." default:"true" negatable:""`
 
 	Command []string `arg:"" optional:"" passthrough:"" help:"A study file (.toml, .yaml, .json), or after -- the command with domains in its arguments."`
 }
@@ -104,7 +105,7 @@ type tuneResumeCmd struct {
 type tuneShowCmd struct {
 	JSON  bool   `name:"json" help:"Print the results as JSON."`
 	HTML  string `name:"html" help:"Write one page that needs no server: history, importance, memory against the settings, packing, trials that ran out." placeholder:"PATH"`
-	Study string `arg:"" help:"Name of the study."`
+	Study string `arg:"" optional:"" help:"Name of the study; without it, the last one."`
 }
 
 type tuneListCmd struct {
@@ -147,15 +148,14 @@ func (c *tuneNewCmd) describe(now time.Time) (engine.Spec, []string, error) {
 	if len(words) > 0 && isStudyFile(words[0]) {
 		data, err := os.ReadFile(words[0])
 		if err != nil {
-			return engine.Spec{}, nil, exitWith(exitUsage, "read the study file %s: %w", words[0],
-				cause(err))
+			return engine.Spec{}, nil, exitWith(exitUsage, "%w", err)
 		}
 		if file, err = studyfile.Parse(words[0], data); err != nil {
 			return engine.Spec{}, nil, exitWith(exitUsage, "%w", err)
 		}
 		if words = words[1:]; len(words) > 0 && words[0] != "--" {
 			return engine.Spec{}, nil, exitWith(exitUsage,
-				"%s comes after the study file: flags go before it, a command after --", words[0])
+				"%s after the study file is neither a flag nor a command: a command comes after --", words[0])
 		}
 	}
 	if command := withoutDashes(words); len(command) > 0 {
@@ -168,18 +168,35 @@ func (c *tuneNewCmd) describe(now time.Time) (engine.Spec, []string, error) {
 	return spec, file.Notes, nil
 }
 
-// isStudyFile tells a study file from a command: the parser takes the first -- away.
+// fileLast puts a study file behind the flags that were typed after it: the parser takes all that
+// follows the first word for the command. words is what it took.
+func fileLast(args, words []string) ([]string, bool) {
+	if len(words) < 2 || !isStudyFile(words[0]) || !strings.HasPrefix(words[1], "-") ||
+		words[1] == "--" {
+		return args, false
+	}
+	before, flags := args[:len(args)-len(words)], words[1:]
+	end := slices.Index(flags, "--")
+	if end < 0 {
+		end = len(flags)
+	}
+	return slices.Concat(before, flags[:end], words[:1], flags[end:]), true
+}
+
+// isStudyFile reports whether a word names a study file rather than a command. The word has to
+// decide, because the parser removes the first --.
 func isStudyFile(word string) bool {
 	return slices.Contains([]string{".toml", ".yaml", ".yml", ".json"}, filepath.Ext(word))
 }
 
-// spec puts flags over what the file says.
+// spec combines the study file with the flags, which take precedence.
 func (c *tuneNewCmd) spec(f *studyfile.File, now time.Time) (engine.Spec, error) {
 	dir, _ := os.Getwd()
 	spec := engine.Spec{Name: firstOf(c.Name, studyName(f, now)),
 		Created: now, Dir: dir, Command: f.Command, Space: f.Space, Env: f.Env,
 		Samples: f.Samples, Seed: uint64(c.Seed),
 		Pattern: firstOf(c.Pattern, f.Pattern), MaxTime: firstOf(c.MaxTime, f.MaxTime),
+		Budget:  firstOf(c.Budget, f.Budget),
 		HostMem: firstOf(c.HostMem, f.HostMem), GPUMem: firstOf(c.GPUMem, f.GPUMem),
 		MaxLog: c.MaxLog, Method: trial.Method(firstOf(c.Search, string(f.Method), "random")),
 		Probe: c.Probe, Sbatch: c.Sbatch, Rehearse: c.Rehearse}
@@ -269,7 +286,7 @@ func (c *tuneNewCmd) addOptuna(spec *engine.Spec) error {
 	return nil
 }
 
-// firstOf gives the first that says something.
+// firstOf returns the first value that is not zero.
 func firstOf[T comparable](values ...T) T {
 	var zero T
 	for _, v := range values {
@@ -457,7 +474,7 @@ func takeDomains(command []string, space *trial.Space) ([]string, error) {
 
 var reference = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}`)
 
-// usesParameters says whether any parameter is mentioned anywhere.
+// usesParameters reports whether any parameter is mentioned anywhere.
 func usesParameters(spec engine.Spec) bool {
 	for _, text := range templated(spec) {
 		for _, m := range reference.FindAllStringSubmatch(text, -1) {
@@ -530,6 +547,7 @@ type tuneTrial struct {
 	Params     trial.Params `json:"params"`
 	State      trial.State  `json:"state"`
 	Value      *float64     `json:"value"`
+	Why        string       `json:"why,omitempty"` // it failed, is infeasible, was stopped or waits
 	Attempts   int          `json:"attempts"`
 	PeakHost   event.Bytes  `json:"peak_host_bytes"`
 	PeakDevice event.Bytes  `json:"peak_device_bytes"`
@@ -541,24 +559,26 @@ type tuneBest struct {
 	Value  float64      `json:"value"`
 }
 
-// resultOf lists the trials that are over. The memory is that of the last attempt.
-func resultOf(study *trial.Study) tuneResult {
-	out := tuneResult{Trials: []tuneTrial{}}
+// resultOf lists the trials, those of an interrupted study that wait too. The memory is
+// that of the last attempt.
+func resultOf(e *engine.Engine) tuneResult {
+	out, study := tuneResult{Trials: []tuneTrial{}}, e.Study
 	for _, t := range study.Trials {
-		if !t.State.Over() {
-			continue
-		}
-		one := tuneTrial{ID: t.ID, Params: t.Params, State: t.State, Value: t.Value}
+		one := tuneTrial{ID: t.ID, Params: t.Params, State: t.State, Value: t.Value, Why: t.Why}
 		for _, a := range t.Attempts {
 			one.Attempts++
 			if a.Outcome == nil {
 				continue
 			}
 			one.Attempts += max(0, a.Outcome.Launches-1)
-			one.PeakHost, one.PeakDevice = a.Outcome.PeakHost, a.Outcome.PeakDevice
+			one.PeakHost, one.PeakDevice = a.Outcome.Peak(), a.Outcome.PeakDevice
 			one.Reserved = a.Reserved
 		}
 		out.Trials = append(out.Trials, one)
+	}
+	for i, p := range e.Rest() {
+		out.Trials = append(out.Trials, tuneTrial{ID: len(study.Trials) + i, Params: p,
+			State: trial.Waiting})
 	}
 	if best := study.Best(); best != nil {
 		out.Best = &tuneBest{best.Params, *best.Value}

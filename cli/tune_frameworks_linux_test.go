@@ -75,8 +75,8 @@ tune.report({"loss": float(sys.argv[1])})
 	}
 }
 
-// TestTuneWithOptunaEqualsOptunasOwnRun: the same seed gives the same trials, one by one, with the
-// model at work (after its ten random ones).
+// TestTuneWithOptunaEqualsOptunasOwnRun: the same seed produces the same trials, one by one. There
+// are enough of them for Optuna's model to choose some, after its ten random ones.
 func TestTuneWithOptunaEqualsOptunasOwnRun(t *testing.T) {
 	python := testenv.Python(t, "optuna")
 	r := newTune(t)

@@ -56,7 +56,7 @@ print("loss=%d" % mb)
 `,
 }
 
-// TestTuneTrialsSurviveTheirLimits: memory that grows through system calls, beside neighbours, and
+// TestTuneTrialsSurviveTheirLimits: memory that grows through system calls, next to neighbours, and
 // with a first reservation that is far too small. All must finish; none is a failure of its own.
 func TestTuneTrialsSurviveTheirLimits(t *testing.T) {
 	needCgroup(t)

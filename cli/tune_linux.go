@@ -38,7 +38,8 @@ func (c *tuneNewCmd) Run(s *session) error {
 	if c.DryRun {
 		return printPlanned(s, spec)
 	}
-	if spec.On == "" { // a cluster's nodes have programs of their own
+	if spec.On == "" { // a cluster's nodes have programs and cards of their own
+		noteNoCard(s, spec.GPUMem)
 		if _, err := findExecutable(fill(spec.Command[0], spec, 0, nil)); err != nil {
 			return err
 		}
@@ -110,8 +111,13 @@ func studyHome(s *session) (*store.Store, error) {
 	return nil, err
 }
 
-// findStudy gives a study by name, or says which there are.
+// findStudy returns a study by name, or an error that lists all studies.
 func findStudy(home, name string) (dir string, spec engine.Spec, err error) {
+	if name == "" {
+		if name = lastStudy(home); name == "" {
+			return "", spec, exitWith(exitUsage, "there is no study yet: memroom tune begins one")
+		}
+	}
 	dir = filepath.Join(studiesDir(home), filepath.Base(name))
 	spec, err = engine.ReadSpec(dir)
 	if err == nil {
@@ -127,6 +133,18 @@ func findStudy(home, name string) (dir string, spec engine.Spec, err error) {
 	}
 	return "", spec, exitWith(exitUsage, "there is no study %s; there are %s", name,
 		strings.Join(names[max(0, len(names)-8):], ", "))
+}
+
+// lastStudy is the name of the study that was begun last, empty if there is none.
+func lastStudy(home string) string {
+	last, began := "", time.Time{}
+	for _, name := range studyNames(home) {
+		spec, err := engine.ReadSpec(filepath.Join(studiesDir(home), name))
+		if err == nil && !spec.Created.Before(began) {
+			last, began = name, spec.Created
+		}
+	}
+	return last
 }
 
 func studyNames(home string) []string {
@@ -285,6 +303,7 @@ func (t *tuning) work(dir string, more int) error {
 	if e.Spec.Rehearse > 0 {
 		e.Rehearser = t
 	}
+	removeAbandoned(os.TempDir(), time.Now())
 	t.view = newTuneView(t.session, e, t.quiet)
 	e.Note, e.Refresh = t.view.line, t.view.refresh
 	ctx, stop := signal.NotifyContext(t.ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -318,7 +337,7 @@ func (t *tuning) openOptuna(e *engine.Engine) (*optuna.Searcher, error) {
 		over)
 }
 
-// conclude writes the results and gives the exit code.
+// conclude writes the results and returns the exit code.
 func (t *tuning) conclude(err error) error {
 	if t.json != "" {
 		if failed := t.writeResult(); failed != nil {
@@ -351,7 +370,7 @@ func (t *tuning) conclude(err error) error {
 }
 
 func (t *tuning) writeResult() error {
-	data, err := json.MarshalIndent(resultOf(t.engine.Study), "", "  ")
+	data, err := json.MarshalIndent(resultOf(t.engine), "", "  ")
 	if err != nil {
 		return err
 	}
@@ -404,7 +423,7 @@ func (t *tuning) newJob(l trial.Launch) (local.Job, error) {
 	}
 	run := runCmd{Name: fmt.Sprintf("%s/%d", spec.Name, l.Trial), Tag: []string{"study:" + spec.Name},
 		HostMem: l.Host, GPUMem: max(l.Device, l.Cap), PressureAt: 0.92, Grace: 20 * time.Second,
-		Probe: spec.Probe, environ: t.environ(l)}
+		Probe: spec.Probe, environ: t.environ(l), home: t.home}
 	run.fitFlags = fitFlags{Fit: l.Fit, MaxAttempts: defaultAttempts, Forgetful: true}
 	quiet := *t.session
 	quiet.Err = io.Discard
@@ -416,7 +435,8 @@ func (t *tuning) newJob(l trial.Launch) (local.Job, error) {
 	if l.Device > 0 {
 		r.env = append(r.env, "MEMROOM_GPU_MEM_FILE="+job.Limit)
 	}
-	job.Launch = supervise.Launch{Attempt: 1, Path: path, Args: r.args, Command: command, Env: r.env,
+	job.Launch = supervise.Launch{Attempt: 1, Recorded: true, Path: path, Args: r.args,
+		Command: command, Env: r.env,
 		Dir: spec.Dir, HostLimit: l.Host,
 		Streams: supervise.Streams{In: supervise.Null, Out: supervise.Pipe, Err: supervise.Pipe,
 			Merged: true},
@@ -540,7 +560,7 @@ func (c *tuneShowCmd) Run(s *session) error {
 		}
 	}
 	if c.JSON {
-		return s.printJSON(resultOf(e.Study))
+		return s.printJSON(resultOf(e))
 	}
 	printStudy(s, e, false)
 	return nil

@@ -43,7 +43,7 @@ func (r *tuneRun) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// tune runs a study and gives what --json wrote, all output and the exit code.
+// tune runs a study and returns the result that --json wrote, all output and the exit code.
 func (r *tuneRun) tune(args ...string) (tuneResult, string, int) {
 	r.t.Helper()
 	out := filepath.Join(r.dir, "out.json")
@@ -176,7 +176,7 @@ time.sleep(600)
 		name, state, words string
 		args               []string
 	}{
-		{"never reports", "failed", "never reported loss", []string{"--", "sh", "-c", "echo hi"}},
+		{"never reports", "failed", "without reporting loss", []string{"--", "sh", "-c", "echo hi"}},
 		{"not a number", "failed", "NaN", []string{"--", "sh", "-c", "echo loss=1; echo loss=nan"}},
 		{"an error", "failed", "it said last: boom", []string{"--", "sh", "-c", "echo boom; exit 3"}},
 		{"leaves a daemon", "finished", "", []string{"--", "python", "daemon.py"}},
@@ -229,7 +229,7 @@ func TestTuneRefusals(t *testing.T) {
 		{"no command", nil},
 		{"must be a number", []string{"broken.toml"}},
 		{"\"comand\" is not known", []string{"unknown.yaml"}},
-		{"no such file", []string{"missing.toml"}},
+		{"there is no file missing.toml", []string{"missing.toml"}},
 		{"there is no study", []string{"resume", "nope"}},
 		{"did you mean ${lr}", []string{"--param", "lr=uniform(0,1)", "--", "true", "${lrr}"}},
 	} {

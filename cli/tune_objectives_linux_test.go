@@ -7,9 +7,9 @@ import (
 	"memroom/testenv"
 )
 
-// TestTuneOptimizeEqualsOptunasOwnRun: an objective whose settings are found inside of it, each
-// trial a process. One that does not fit is told as failed, and its settings stay when it is tried
-// again.
+// TestTuneOptimizeEqualsOptunasOwnRun: an objective asks for its settings inside its own code, and
+// each trial is a process. A trial that does not fit is reported as failed, and keeps its settings
+// when it is tried again.
 func TestTuneOptimizeEqualsOptunasOwnRun(t *testing.T) {
 	r := newTune(t)
 	out, err := r.pythonOf(testenv.Python(t, "optuna"), "objective.py", `

@@ -20,7 +20,7 @@ import (
 type cluster interface {
 	remote.Engine
 	Open() error
-	// Take is told the study's folder for jobs, once the study exists.
+	// Take receives the study's folder for jobs, once the study exists.
 	Take(dir string) error
 }
 
@@ -103,7 +103,7 @@ func (t *tuning) remoteJob(l trial.Launch) (remote.Job, error) {
 	return job, nil
 }
 
-// capsCards says whether a trial shares its card: one that has a whole card of unknown size may
+// capsCards reports whether a trial shares its card: one that has a whole card of unknown size may
 // take all of it, unless the user said how much.
 func (t *tuning) capsCards(l trial.Launch) bool {
 	capacity, err := t.backend.Capacity()

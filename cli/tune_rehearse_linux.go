@@ -13,7 +13,7 @@ import (
 // rehearsalMost is how long one rehearsal of a study may take.
 const rehearsalMost = 2 * time.Minute
 
-// Rehearse runs the first steps of a trial on fake tensors and says what they ask for.
+// Rehearse runs the first steps of a trial on fake tensors and returns the memory they ask for.
 func (t *tuning) Rehearse(ctx context.Context, id int, p trial.Params) (r trial.Rehearsed,
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, rehearsalMost)

@@ -27,8 +27,8 @@ func rehearsedWith(width string) string {
 	return head + "\nWIDTH = " + width + "\n" + tail
 }
 
-// TestTuneRehearsesBeforeTheFirstTrial: weights of 6 GiB cannot fit into 2 GiB, whatever way the
-// script gets its settings. That is told before anything is started.
+// TestTuneRehearsesBeforeTheFirstTrial: weights of 6 GiB cannot fit into 2 GiB, no matter how the
+// script gets its settings. The study reports that before anything is started.
 func TestTuneRehearsesBeforeTheFirstTrial(t *testing.T) {
 	testenv.Python(t, "torch")
 	for _, c := range []struct {

@@ -94,7 +94,7 @@ func (v *tuneView) table(width int) []string {
 	capacity := e.Capacity()
 	best := "none yet"
 	if b := e.Study.Best(); b != nil {
-		best = fmt.Sprintf("%s=%.6g (%s)", e.Spec.Options.Metric, *b.Value, b.Params)
+		best = fmt.Sprintf("%s=%.6g (%s)", e.Spec.Options.Metric, *b.Value, b.Params.Short())
 	}
 	lines := []string{
 		fmt.Sprintf("%s %d of %d over, %d running, %d failed, %d infeasible, %d stopped, %s",
@@ -130,7 +130,7 @@ func (v *tuneView) table(width int) []string {
 			state = " waits for memory"
 		}
 		lines = append(lines, fmt.Sprintf("%5d  %9s of %-9s %8s  %s%s", l.Trial.ID, l.Usage.Host,
-			l.Reserved, value, l.Trial.Params, state))
+			l.Reserved, value, l.Trial.Params.Short(), state))
 	}
 	for i, line := range lines {
 		if r := []rune(line); len(r) >= width {
@@ -162,8 +162,8 @@ func printStudy(s *session, e *engine.Engine, quiet bool) {
 		return // no trial is better than another
 	}
 	if best := e.Study.Best(); best != nil {
-		fmt.Fprintf(s.Out, "best: trial %d, %s=%v with %s\n", best.ID, e.Spec.Options.Metric,
-			*best.Value, best.Params)
+		fmt.Fprintf(s.Out, "best: trial %d, %s=%.6g with %s\n", best.ID, e.Spec.Options.Metric,
+			*best.Value, best.Params.Short())
 	} else {
 		fmt.Fprintf(s.Out, "best: none, because no trial finished with a value\n")
 	}
@@ -200,7 +200,7 @@ func printTrials(s *session, e *engine.Engine) {
 			cards = fmt.Sprintf("%10s  ", card)
 		}
 		fmt.Fprintf(s.Out, "%5d  %-10s %12s  %8d  %10s  %s%s\n", t.ID, t.State, value,
-			len(t.Attempts), peak, cards, t.Params)
+			len(t.Attempts), peak, cards, t.Params.Short())
 	}
 }
 
@@ -208,13 +208,13 @@ func printTrials(s *session, e *engine.Engine) {
 func peaksOf(t *trial.Trial) (host, card event.Bytes) {
 	for _, a := range t.Attempts {
 		if a.Outcome != nil {
-			host, card = a.Outcome.PeakHost, a.Outcome.PeakDevice
+			host, card = a.Outcome.Peak(), a.Outcome.PeakDevice
 		}
 	}
 	return host, card
 }
 
-// printLedger says of each trial that ran out of memory or failed what became of it.
+// printLedger prints the outcome of each trial that ran out of memory or failed.
 func printLedger(s *session, e *engine.Engine) {
 	const most = 20
 	shown := 0
@@ -237,7 +237,7 @@ func printLedger(s *session, e *engine.Engine) {
 		}
 		if t.State == trial.Infeasible {
 			if near := e.Study.Nearest(t); near != nil {
-				end += fmt.Sprintf("; nearest that fits: %s (trial %d)", near.Params, near.ID)
+				end += fmt.Sprintf("; nearest that fits: %s (trial %d)", near.Params.Short(), near.ID)
 			}
 		}
 		fmt.Fprintf(s.Out, "trial %d %s%s\n", t.ID, text, end)

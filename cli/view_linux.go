@@ -79,7 +79,7 @@ func (l *lastLines) add(data []byte) {
 	}
 }
 
-// last gives the last lines. A progress bar's earlier states, before a carriage return, are left
+// last returns the last lines. A progress bar's earlier states, before a carriage return, are left
 // out.
 func (l *lastLines) last(n int) []string {
 	l.mu.Lock()

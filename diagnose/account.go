@@ -1,9 +1,13 @@
 package diagnose
 
-import "memroom/event"
+import (
+	"cmp"
 
-// Account says where every byte of a limit is. Its lines add up to Limit exactly: what cannot be
-// attributed is a line of its own, and what two sources both claim is in it once. No line is
+	"memroom/event"
+)
+
+// Account shows where every byte of a limit is. Its lines add up to Limit exactly: what cannot be
+// attributed is a line of its own, and what two sources both claim is counted once. No line is
 // negative.
 type Account struct {
 	Limit event.Bytes    `json:"limit"`
@@ -40,22 +44,26 @@ const (
 	LineOthers        = "other processes and the kernel"
 )
 
-// Holding is what one process has on a card, as its probe tells.
+// Holding is what one process has on a card, as reported by its probe.
 type Holding struct {
 	Weights, Gradients, Optimizer event.Bytes
 	Allocated, Reserved, Split    event.Bytes
 }
 
-// Card makes the account of a card from what the driver says of it and what the probes say of the
-// run's processes. A process without a probe shows up under context and libraries, with a note.
+// Card makes the account of a card from the driver's reading and the probes' reports on the run's
+// processes. A process without a probe shows up under context and libraries, with a note.
 func Card(d event.DeviceSample, holdings []Holding) Account {
 	var sum Holding
 	for _, h := range holdings {
-		sum.Weights, sum.Gradients, sum.Optimizer = sum.Weights+h.Weights,
-			sum.Gradients+h.Gradients, sum.Optimizer+h.Optimizer
-		sum.Allocated, sum.Reserved, sum.Split = sum.Allocated+h.Allocated, sum.Reserved+h.Reserved,
-			sum.Split+h.Split
+		sum.Weights = plausible(sum.Weights + plausible(h.Weights))
+		sum.Gradients = plausible(sum.Gradients + plausible(h.Gradients))
+		sum.Optimizer = plausible(sum.Optimizer + plausible(h.Optimizer))
+		sum.Allocated = plausible(sum.Allocated + plausible(h.Allocated))
+		sum.Reserved = plausible(sum.Reserved + plausible(h.Reserved))
+		sum.Split = plausible(sum.Split + plausible(h.Split))
 	}
+	d.Total, d.Used = plausible(d.Total), plausible(d.Used)
+	d.Ours, d.Others = plausible(d.Ours), plausible(d.Others)
 	a := Account{Limit: d.Total}
 	a.add(LineWeights, sum.Weights, "")
 	a.add(LineGradients, sum.Gradients, "")
@@ -83,6 +91,7 @@ func Card(d event.DeviceSample, holdings []Holding) Account {
 
 // Host makes the account of host memory against a limit, which is a cgroup's or the machine's.
 func Host(s event.Sample, limit event.Bytes) Account {
+	s, limit = plausibleSample(s), plausible(limit)
 	a := Account{Limit: limit}
 	anonymous, shared := s.Anonymous, s.Shared
 	note := "processes that share pages after a fork count them once each"
@@ -103,7 +112,10 @@ func Host(s event.Sample, limit event.Bytes) Account {
 	case s.Cgroup != nil && s.Cgroup.Limit > 0 && s.Cgroup.Limit <= limit:
 		c := s.Cgroup
 		a.add(LineFile, max(0, c.File-c.Shmem), "the kernel may drop them")
-		a.add(LineKernel, max(0, c.Current-c.Anon-c.File), "page tables, sockets and the like")
+		// The parts are read a moment after the sum, and the kernel adds them up late. So what is
+		// missing between them is the kernel's only if the kernel does not count its own.
+		a.add(LineKernel, cmp.Or(c.Kernel, max(0, c.Current-c.Anon-c.File)),
+			"page tables, sockets and the like")
 		used := max(c.Current, c.AtLimit)
 		a.add(LineOthers, used-c.Current, "in the cgroup that sets the limit")
 		free = max(0, limit-used)
@@ -122,8 +134,33 @@ func Host(s event.Sample, limit event.Bytes) Account {
 	return a
 }
 
+// plausible is a figure that can be in an account. Records come from anywhere: a negative one is
+// none, and one beyond any machine would make sums overflow.
+func plausible(bytes event.Bytes) event.Bytes {
+	const most = 1 << 56 // a hundred of them can be added up
+	return min(max(0, bytes), most)
+}
+
+// plausibleSample is a sample all of whose figures can be in an account.
+func plausibleSample(s event.Sample) event.Sample {
+	s.Anonymous, s.Shared = plausible(s.Anonymous), plausible(s.Shared)
+	s.Held, s.File = plausible(s.Held), plausible(s.File)
+	if s.Cgroup != nil {
+		c := *s.Cgroup
+		c.Anon, c.Shmem, c.File = plausible(c.Anon), plausible(c.Shmem), plausible(c.File)
+		c.Current, c.Limit, c.AtLimit = plausible(c.Current), plausible(c.Limit), plausible(c.AtLimit)
+		s.Cgroup = &c
+	}
+	if s.Machine != nil {
+		m := *s.Machine
+		m.Total, m.Available = plausible(m.Total), plausible(m.Available)
+		s.Machine = &m
+	}
+	return s
+}
+
 func (a *Account) add(name string, bytes event.Bytes, note string) {
-	a.Lines = append(a.Lines, AccountEntry{Name: name, Bytes: bytes, Note: note})
+	a.Lines = append(a.Lines, AccountEntry{Name: name, Bytes: max(0, bytes), Note: note})
 }
 
 // close adds what is missing to the limit as unattributed, and what is free. Where there is too
@@ -133,9 +170,13 @@ func (a *Account) close(free event.Bytes) {
 	for _, line := range a.Lines {
 		rest -= line.Bytes
 	}
-	a.add(LineUnattributed, max(0, rest), "")
+	a.add(LineUnattributed, rest, "")
 	a.add(LineFree, free, "")
-	for a.Overlap = max(0, -rest-a.Over); rest < 0; {
+	a.Overlap = max(0, -rest-a.Over)
+	for range a.Lines { // each round empties a line or is the last
+		if rest >= 0 {
+			return
+		}
 		largest := 0
 		for i := range a.Lines[:len(a.Lines)-1] {
 			if a.Lines[i].Bytes > a.Lines[largest].Bytes {

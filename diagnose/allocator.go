@@ -84,19 +84,22 @@ func (t *thrashWatch) step(row event.Step, limits Thresholds) []event.Finding {
 // spikeWatch sees a step that needs far more than its neighbours, and a phase that lifts the peak
 // above all steps.
 type spikeWatch struct {
+	key     string    // of the process and its device
 	recent  []float64 // what was live when backward began, of the last steps
 	peak    event.Bytes
-	phase   string // that ran since the last step
-	lastOne int64  // step of the last spike that was said
-	phases  map[string]bool
-	seen    Evaluated // of the last evaluation
+	phase   string                 // that ran since the last step
+	lastOne int64                  // step of the last spike that was said
+	phases  map[string]event.Bytes // phase -> the peak that was said to be in it
+	began   event.Bytes            // the allocator's peak when the phase began, 0 unknown
+	ended   event.Bytes            // and when it ended
+	seen    Evaluated              // of the last evaluation
 }
 
 const spikeWindow = 32
 
 func (s *spikeWatch) step(row event.Step, limit event.Bytes, limits Thresholds) []event.Finding {
-	found := s.phasePeak(row, limits)
-	s.phase, s.peak = "", max(s.peak, row.PeakAllocated)
+	found := append(s.phasePeak(row, limits), s.takenBack(row)...)
+	s.phase, s.began, s.ended, s.peak = "", 0, 0, max(s.peak, row.PeakAllocated)
 	at := float64(row.AtBackward)
 	usual := median(s.recent)
 	if len(s.recent) == spikeWindow && at > limits.SpikeFactor*usual &&
@@ -127,26 +130,54 @@ const phaseMore = 64 * event.MiB
 
 // phasePeak attributes a new peak to the phase that ran since the last step, if one did.
 func (s *spikeWatch) phasePeak(row event.Step, limits Thresholds) []event.Finding {
-	more := row.PeakAllocated - s.peak
-	if s.phase == "" || s.peak == 0 || float64(more) < 0.1*float64(s.peak) || more < phaseMore ||
-		s.phases[s.phase] {
+	before, peak := s.peak, row.PeakAllocated
+	if s.began > 0 && s.ended > 0 { // the step that followed may have lifted it too
+		before, peak = s.began, s.ended
+	}
+	more := peak - before
+	if s.phase == "" || s.peak == 0 || float64(more) < 0.1*float64(before) || more < phaseMore ||
+		s.phases[s.phase] > 0 {
 		return nil
 	}
 	if s.phases == nil {
-		s.phases = map[string]bool{}
+		s.phases = map[string]event.Bytes{}
 	}
-	s.phases[s.phase] = true
+	s.phases[s.phase] = peak
 	return []event.Finding{{
-		Kind: "spike", Severity: event.SeverityWarning, Step: row.Step, Bytes: row.PeakAllocated,
+		Kind: "spike", Key: s.key + s.phase, Severity: event.SeverityWarning, Step: row.Step,
+		Bytes:      peak,
 		Confidence: 0.85,
 		Title: fmt.Sprintf(
 			"the peak of %s is in %s: %s; training steps need %s", memoryOf(row.Device),
-			phaseName(s.phase), row.PeakAllocated, s.peak),
+			phaseName(s.phase), peak, before),
 		Evidence: append([]string{fmt.Sprintf("the peak rose by %s in %s after step %d", more,
 			phaseName(s.phase), row.Step-1)}, s.phaseEvidence()...),
 		Remedies: s.phaseRemedies(),
 	}}
 }
+
+// takenBack withdraws that the peak is in a phase, once training steps need as much: the first
+// steps of a run need less than those that come.
+func (s *spikeWatch) takenBack(row event.Step) []event.Finding {
+	var found []event.Finding
+	for phase, peak := range s.phases {
+		steps := row.PeakAllocated > max(s.peak, s.ended) && row.PeakAllocated > peak
+		if !steps || peak == withdrawn {
+			continue
+		}
+		s.phases[phase] = withdrawn
+		found = append(found, event.Finding{
+			Kind: "spike", Key: s.key + phase, Severity: event.SeverityInfo, Step: row.Step,
+			Bytes: row.PeakAllocated, Confidence: 0.85,
+			Title: fmt.Sprintf("the peak of %s is in training, not in %s: %s, %s in %s",
+				memoryOf(row.Device), phaseName(phase), row.PeakAllocated, peak, phaseName(phase)),
+		})
+	}
+	return found
+}
+
+// withdrawn stands for the peak of a phase that was said and taken back.
+const withdrawn event.Bytes = 1
 
 // phaseRemedies are the cures for a peak in the phase that ran.
 func (s *spikeWatch) phaseRemedies() []string {
@@ -171,7 +202,7 @@ func (s *spikeWatch) phaseEvidence() []string {
 	return said
 }
 
-// phaseName says a phase as people do.
+// phaseName returns the usual name of a phase.
 func phaseName(phase string) string {
 	switch phase {
 	case "eval":

@@ -18,6 +18,10 @@ func TestBoundaries(t *testing.T) {
 		change(m)
 		return event.Sample{Machine: m}
 	}
+	short := func(m *event.MachineSample) *event.MachineSample {
+		m.Available = 9 * gib
+		return m
+	}
 	shared := func(others, total, free event.Bytes) event.Sample {
 		return event.Sample{Devices: []event.DeviceSample{{UUID: "u", Name: "card", Total: total,
 			Used: total - free, Ours: total - free - others, Others: others, Utilisation: 50}}}
@@ -36,17 +40,17 @@ func TestBoundaries(t *testing.T) {
 			}, "host_pressure"},
 		"some processes wait 30 % of the time": {
 			func(event.Bytes) event.Sample {
-				return machine(func(m *event.MachineSample) { m.PressureSome = 29.9 })
+				return machine(func(m *event.MachineSample) { short(m).PressureSome = 29.9 })
 			},
 			func(event.Bytes) event.Sample {
-				return machine(func(m *event.MachineSample) { m.PressureSome = 30 })
+				return machine(func(m *event.MachineSample) { short(m).PressureSome = 30 })
 			}, "host_pressure"},
 		"all processes wait 10 % of the time": {
 			func(event.Bytes) event.Sample {
-				return machine(func(m *event.MachineSample) { m.PressureFull = 9.9 })
+				return machine(func(m *event.MachineSample) { short(m).PressureFull = 9.9 })
 			},
 			func(event.Bytes) event.Sample {
-				return machine(func(m *event.MachineSample) { m.PressureFull = 10 })
+				return machine(func(m *event.MachineSample) { short(m).PressureFull = 10 })
 			}, "host_pressure"},
 		"/dev/shm is nine tenths full": {
 			func(event.Bytes) event.Sample {
@@ -62,17 +66,9 @@ func TestBoundaries(t *testing.T) {
 			func(s event.Bytes) event.Sample { return workers(9, 80*gib, s*5*mib) },
 			func(s event.Bytes) event.Sample { return workers(9, 80*gib, s*6*mib) },
 			"worker_growth"},
-		"of three processes at least": {
-			func(s event.Bytes) event.Sample { return workers(2, 80*gib, s*20*mib) },
-			func(s event.Bytes) event.Sample { return workers(3, 80*gib, s*20*mib) },
-			"worker_growth"},
 		"which map no more than before": {
 			func(s event.Bytes) event.Sample { return workers(9, 80*gib+s*11*mib, s*20*mib) },
 			func(s event.Bytes) event.Sample { return workers(9, 80*gib+s*9*mib, s*20*mib) },
-			"worker_growth"},
-		"a cgroup of its own tells of workers as well": {
-			func(s event.Bytes) event.Sample { return workersInCgroup(s*20*mib, false) },
-			func(s event.Bytes) event.Sample { return workersInCgroup(s*20*mib, true) },
 			"worker_growth"},
 		"neighbours hold a tenth of the card": {
 			func(event.Bytes) event.Sample { return card(23*gib/10, 24*gib) },
@@ -100,15 +96,11 @@ func swapping(used event.Bytes) event.Sample {
 }
 
 func workers(n int, resident, grown event.Bytes) event.Sample {
-	return event.Sample{Processes: n, Resident: resident, Proportional: 6*event.GiB + grown}
+	return event.Sample{Processes: n + 1, Workers: &event.WorkersSample{Count: n, Resident: resident,
+		Private: 6*event.GiB + grown}}
 }
 
-func workersInCgroup(grown event.Bytes, own bool) event.Sample {
-	return event.Sample{Processes: 5, Resident: 80 * event.GiB, Held: 6*event.GiB + grown,
-		Cgroup: &event.CgroupSample{Own: own, Current: 6*event.GiB + grown}}
-}
-
-// hostKinds gives the kinds said in 95 seconds of samples.
+// hostKinds returns the kinds said in 95 seconds of samples.
 func hostKinds(at func(second event.Bytes) event.Sample) []string {
 	w := NewWatch(DefaultThresholds(), 0)
 	var kinds []string

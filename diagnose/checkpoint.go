@@ -7,8 +7,8 @@ import (
 	"memroom/event"
 )
 
-// Checkpoint is one that a process has loaded; Kept is what of it still lives beside the model some
-// steps later.
+// Checkpoint is one that a process has loaded; Kept is the part of it that still lives some steps
+// later.
 type Checkpoint struct {
 	Bytes  event.Bytes
 	Card   event.Bytes // of them on a card
@@ -75,7 +75,7 @@ func (w *Watch) Saved(pid int, s Saved) []event.Finding {
 		Remedies: []string{"save_as_it_is"}}}
 }
 
-// made says what there was beside the model.
+// made describes what was loaded in addition to the model.
 func (s Saved) made() string {
 	switch {
 	case s.Built == 0:

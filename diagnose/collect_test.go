@@ -8,8 +8,8 @@ import (
 	"memroom/event"
 )
 
-// heapRun feeds a watch the heap of a program after each step, and collects garbage when asked, as
-// a probe does: two steps later. It gives the steps at which a leak was named.
+// heapRun feeds a watch the heap of a program after each step. It collects garbage when asked, as a
+// probe does: two steps later. It returns the steps at which a leak was named.
 func heapRun(t *testing.T, steps int, grows, garbage float64, atStart float64) (named []int64) {
 	t.Helper()
 	w := NewWatch(DefaultThresholds(), 0)
@@ -54,7 +54,7 @@ func TestGarbage(t *testing.T) {
 }
 
 // TestHostBesideCard: the heap of a process that trains on a card is judged as well, though it is
-// read less often; what leaks more on the card is not told a second time.
+// read less often. If more leaks on the card, the same leak is not reported for the host too.
 func TestHostBesideCard(t *testing.T) {
 	for name, c := range map[string]struct {
 		card, host float64 // bytes a step

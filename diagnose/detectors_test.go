@@ -8,7 +8,7 @@ import (
 	"memroom/event"
 )
 
-// kindsOf runs rows through a fresh watch and gives the kinds of its findings.
+// kindsOf feeds rows to a fresh watch and returns the kinds of its findings.
 func kindsOf(rows []event.Step) string {
 	w := NewWatch(DefaultThresholds(), 0)
 	w.SetLimit(1, 0, 16*event.GiB)
@@ -114,7 +114,22 @@ func TestHostFindings(t *testing.T) {
 					Limit: event.GiB}}
 		}, "host_pressure"},
 		"stalled": {func(i event.Bytes) event.Sample {
-			return event.Sample{Cgroup: &event.CgroupSample{PressureFull: 20, PressureSome: 40}}
+			return event.Sample{Cgroup: &event.CgroupSample{Own: true, PressureFull: 20, PressureSome: 40}}
+		}, "host_pressure"},
+		"a neighbour stands at its own limit": {func(i event.Bytes) event.Sample {
+			m := machine(30*event.GiB, 8*event.GiB, 0)
+			m.PressureFull, m.PressureSome = 90, 97
+			return event.Sample{Machine: m, Cgroup: &event.CgroupSample{Own: true}}
+		}, ""},
+		"a neighbour in the same container stands at its own limit": {func(i event.Bytes) event.Sample {
+			m := machine(30*event.GiB, 8*event.GiB, 0)
+			m.PressureFull, m.PressureSome = 90, 97
+			return event.Sample{Machine: m, Cgroup: &event.CgroupSample{Limit: 16 * event.GiB,
+				Current: 4 * event.GiB, PressureFull: 90, PressureSome: 97}}
+		}, ""},
+		"the container reads files at its limit": {func(i event.Bytes) event.Sample {
+			return event.Sample{Cgroup: &event.CgroupSample{Limit: 16 * event.GiB,
+				Current: 16 * event.GiB, File: 12 * event.GiB, PressureFull: 20, PressureSome: 40}}
 		}, "host_pressure"},
 		"shm": {func(i event.Bytes) event.Sample {
 			return event.Sample{Machine: machine(30*event.GiB, 8*event.GiB, 1000*event.MiB)}
@@ -126,30 +141,31 @@ func TestHostFindings(t *testing.T) {
 			return event.Sample{Devices: card(event.GiB, 60*event.GiB, 90)}
 		}, ""},
 		"copy on write": {func(i event.Bytes) event.Sample {
-			return event.Sample{Processes: 9, Resident: 40 * event.GiB,
-				Proportional: 6*event.GiB + i*40*event.MiB}
-		}, "worker_growth"},
-		"copy on write, the trainer too large to read": {func(i event.Bytes) event.Sample {
 			return event.Sample{Processes: 9, Resident: 40*event.GiB + i*event.GiB,
 				Workers: &event.WorkersSample{Count: 8, Resident: 30 * event.GiB,
 					Private: event.GiB + i*40*event.MiB}}
 		}, "worker_growth"},
-		"workers that grow, the trainer too large to read": {func(i event.Bytes) event.Sample {
+		"processes of a compiler, which nobody named": {func(i event.Bytes) event.Sample {
+			return event.Sample{Processes: 18, Resident: 40 * event.GiB,
+				Proportional: 6*event.GiB + i*40*event.MiB, Held: 6*event.GiB + i*40*event.MiB,
+				Cgroup: &event.CgroupSample{Own: true}}
+		}, ""},
+		"workers that grow": {func(i event.Bytes) event.Sample {
 			return event.Sample{Processes: 9, Resident: 40 * event.GiB,
 				Workers: &event.WorkersSample{Count: 8, Resident: 30*event.GiB + i*40*event.MiB,
 					Private: event.GiB + i*40*event.MiB}}
 		}, ""},
-		"queues that fill at the start": {func(i event.Bytes) event.Sample {
+		"copy on write in the second epoch": {func(i event.Bytes) event.Sample {
+			epoch := i / 50 // the first reads an array, and maps less
 			return event.Sample{Processes: 9, Resident: 40 * event.GiB,
-				Proportional: 6*event.GiB + min(i, 2)*2*event.GiB}
-		}, ""},
-		"batches that wait in shared memory": {func(i event.Bytes) event.Sample {
-			return event.Sample{Processes: 9, Resident: 40 * event.GiB, Held: 6*event.GiB + i*40*event.MiB,
-				Cgroup: &event.CgroupSample{Own: true, Shmem: i * 40 * event.MiB}}
-		}, ""},
-		"plain growth": {func(i event.Bytes) event.Sample {
-			return event.Sample{Processes: 9, Resident: 40*event.GiB + i*40*event.MiB,
-				Proportional: 6*event.GiB + i*40*event.MiB}
+				Workers: &event.WorkersSample{PID: 20 + int(epoch), Count: 8,
+					Resident: (15 + 15*epoch) * event.GiB,
+					Private:  event.GiB + epoch*(i-50)*40*event.MiB}}
+		}, "worker_growth"},
+		"workers that start": {func(i event.Bytes) event.Sample {
+			return event.Sample{Processes: 9, Resident: 40 * event.GiB,
+				Workers: &event.WorkersSample{Count: 8, Resident: 30 * event.GiB,
+					Private: event.GiB + min(i, 2)*2*event.GiB}}
 		}, ""},
 		"swaps beside an idle card": {func(i event.Bytes) event.Sample {
 			return event.Sample{Swapped: i * 64 * event.MiB,

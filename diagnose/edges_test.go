@@ -114,8 +114,8 @@ func TestClockBetweenSamples(t *testing.T) {
 	}
 }
 
-// TestCheckpointsFromTheirLeast: what stays is told from the least that is worth it, ranks from a
-// fifth of the memory.
+// TestCheckpointsFromTheirLeast: what stays of a checkpoint is reported from the least amount that
+// is worth it, and copies in several ranks from a fifth of the memory.
 func TestCheckpointsFromTheirLeast(t *testing.T) {
 	for wall, least := range map[event.Bytes]event.Bytes{0: 32 * event.MiB,
 		8 * event.GiB: 32 * event.MiB, 50000: 1000} {

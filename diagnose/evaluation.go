@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path"
@@ -33,6 +34,8 @@ type evalWatch struct {
 	ended   event.Bytes              // host peak of an evaluation that has just ended
 	carried map[string][]event.Bytes // variable -> what it held at the same batch of each evaluation
 	crowd   int                      // processes of the run at the last reading
+	// peakSaid is the host peak that was said to be in evaluation, 0 none
+	peakSaid event.Bytes
 }
 
 const (
@@ -50,7 +53,7 @@ const (
 	peakGrowth event.Bytes = 256 * event.MiB
 )
 
-// Phase tells that a phase other than a plain step began or ended: eval, save.
+// Phase notes that a phase other than a plain step began or ended: eval, save.
 func (w *Watch) Phase(pid int, phase string, begin bool) {
 	for at, p := range w.processes {
 		if at.pid == pid {
@@ -66,6 +69,18 @@ func (w *Watch) Phase(pid int, phase string, begin bool) {
 		e.begin(pid)
 	default:
 		e.end(pid)
+	}
+}
+
+// PhasePeak takes the peak of a device's allocator when a phase began or ended, 0 unknown.
+func (w *Watch) PhasePeak(pid, device int, begin bool, peak event.Bytes) {
+	p := w.processes[place{pid, device}]
+	switch {
+	case p == nil:
+	case begin:
+		p.spike.began = cmp.Or(p.spike.began, peak)
+	default:
+		p.spike.ended = peak
 	}
 }
 
@@ -130,8 +145,8 @@ func (w *Watch) carriedOver(pid int, seen Evaluated) []event.Finding {
 
 func carriedKey(pid int, seen Evaluated) string { return fmt.Sprint(pid, " ", seen.Holder) }
 
-// carries says that the variable which keeps most held more than in the evaluation before. That is
-// another matter than the outputs of one evaluation, and carriedOver tells it.
+// carries reports whether the variable that keeps most held more than in the evaluation before.
+// That differs from the outputs of one evaluation, and carriedOver reports it.
 func (e *evalWatch) carries() bool {
 	pid, seen := e.keepsMost()
 	return len(e.carried[carriedKey(pid, seen)]) > 1
@@ -182,9 +197,12 @@ func (e *evalWatch) end(pid int) {
 	e.ended = e.peak()
 }
 
-const hostMemory = "host memory"
+const (
+	hostMemory = "host memory"
+	hostPeak   = "peak of host memory in evaluation"
+)
 
-// sample takes a reading. Steps says that steps were seen, onHost that no card is trained on.
+// sample takes a reading. Steps is set once steps were seen, onHost where no card is trained on.
 func (e *evalWatch) sample(s event.Sample, steps, onHost bool) []event.Finding {
 	held := map[string]event.Bytes{hostMemory: s.Unreclaimable()}
 	for i, d := range s.Devices {
@@ -195,7 +213,7 @@ func (e *evalWatch) sample(s event.Sample, steps, onHost bool) []event.Finding {
 	if len(e.running) == 0 {
 		found := e.fellBack(held[hostMemory], onHost)
 		if steps {
-			e.outside(held)
+			found = append(found, e.outside(held)...)
 		}
 		return found
 	}
@@ -217,14 +235,16 @@ func (e *evalWatch) sample(s event.Sample, steps, onHost bool) []event.Finding {
 	return found
 }
 
-// told says that there is reason enough to name a rise. Pages of the host rise by fragmentation too
-// (glibc's malloc and aligned blocks), so there a variable that keeps outputs must have been seen.
+// told reports whether there is reason enough to name a rise. Pages of the host also rise through
+// fragmentation (glibc's malloc and aligned blocks). So on the host a variable that keeps outputs
+// must have been seen.
 func (e *evalWatch) told(memory string) bool {
 	return !e.carries() && (memory != hostMemory || e.seen().Kept >= evalKept)
 }
 
-// outside notes a reading of training.
-func (e *evalWatch) outside(held map[string]event.Bytes) {
+// outside notes a reading of training. It withdraws that the peak is in evaluation once training
+// holds as much.
+func (e *evalWatch) outside(held map[string]event.Bytes) []event.Finding {
 	if e.trained == nil {
 		e.trained = map[string]event.Bytes{}
 	}
@@ -232,11 +252,20 @@ func (e *evalWatch) outside(held map[string]event.Bytes) {
 	for memory, bytes := range held {
 		e.trained[memory] = max(e.trained[memory], bytes)
 	}
+	now, peak := held[hostMemory], e.peakSaid
+	if peak == 0 || now <= peak {
+		return nil
+	}
+	e.peakSaid = 0
+	return []event.Finding{{
+		Kind: "evaluation", Key: hostPeak, Severity: event.SeverityInfo, Bytes: now, Confidence: 0.8,
+		Title: fmt.Sprintf("the peak of %s is in training, not in evaluation: %s, %s in evaluation",
+			hostMemory, now, peak)}}
 }
 
-// risesThrough says whether readings rise all through, and by how much: the lowest of each part is
-// above that of the part before, nearly always, and no single part has most of the rise. The first
-// part is left out: workspaces are made in it.
+// risesThrough reports whether readings rise all through, and by how much: the lowest of each part
+// is above that of the part before, nearly always, and no single part has most of the rise. The
+// first part is left out: workspaces are made in it.
 func risesThrough(held []event.Bytes) (event.Bytes, bool) {
 	if len(held) < evalReadings {
 		return 0, false
@@ -318,14 +347,15 @@ func (e *evalWatch) fellBack(now event.Bytes, onHost bool) []event.Finding {
 		now > peak-more/2 {
 		return nil
 	}
-	e.said[hostMemory] = true
+	e.said[hostMemory], e.peakSaid = true, peak
 	var seen Evaluated
 	for _, k := range e.known {
 		seen = k
 	}
 	seen.Holder, seen.Kept = "", 0
 	return []event.Finding{{
-		Kind: "evaluation", Detail: "eval_batch", Severity: event.SeverityWarning, Bytes: peak,
+		Kind: "evaluation", Key: hostPeak, Detail: "eval_batch", Severity: event.SeverityWarning,
+		Bytes:      peak,
 		Confidence: 0.8,
 		Title: fmt.Sprintf("the peak of %s is in evaluation: %s; training held at most %s",
 			hostMemory, peak, trained),
@@ -335,7 +365,7 @@ func (e *evalWatch) fellBack(now event.Bytes, onHost bool) []event.Finding {
 	}}
 }
 
-// remedies are the cures for what was seen. Without gradients nobody is told to switch them off.
+// remedies are the cures for what was seen. Switching gradients off is one only if they are on.
 func (s Evaluated) remedies() []string {
 	var ids []string
 	if s.Grad {
@@ -360,7 +390,7 @@ func (s Evaluated) evidence() []string {
 
 var holderPlace = lazyregexp.New(`^(.+) in (.+):(\d+)$`)
 
-// shortHolder says "logits in /home/me/eval.py:12" as `logits` (eval.py:12).
+// shortHolder shortens "logits in /home/me/eval.py:12" to `logits` (eval.py:12).
 func shortHolder(holder string) string {
 	m := holderPlace.FindStringSubmatch(holder)
 	if m == nil {

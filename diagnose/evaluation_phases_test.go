@@ -7,7 +7,7 @@ import (
 	"memroom/event"
 )
 
-// evaluatingWatch gives a watch of one process that has trained, and a way to read its host
+// evaluatingWatch returns a watch of one process that has trained, and a way to read its host
 // memory, which returns what is said about evaluation.
 func evaluatingWatch() (w *Watch, read func(held event.Bytes) []event.Finding) {
 	w = NewWatch(DefaultThresholds(), 0)
@@ -58,8 +58,8 @@ func TestCheckpointInsideAnEvaluation(t *testing.T) {
 	}
 }
 
-// TestCarriedOutputsAreToldOnce: a variable that holds more from evaluation to evaluation is told
-// as that, not as the outputs of one evaluation too.
+// TestCarriedOutputsAreToldOnce: a variable that holds more from evaluation to evaluation is
+// reported as such, and not again as the outputs of one evaluation.
 func TestCarriedOutputsAreToldOnce(t *testing.T) {
 	w, read := evaluatingWatch()
 	var found []event.Finding

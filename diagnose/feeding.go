@@ -67,7 +67,7 @@ func takes(f event.Feed) string {
 	return "may take"
 }
 
-// feedCures gives the situation and what helps in it.
+// feedCures returns the situation and what helps in it.
 func feedCures(f event.Feed, ofShm bool) (detail string, cures []string) {
 	switch {
 	case f.Source == "DataLoader" && ofShm:

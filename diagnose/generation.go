@@ -63,7 +63,7 @@ func (w *Watch) Caches(pid int, c Caches) []event.Finding {
 	return nil
 }
 
-// stay says that there were more caches at each of several reports.
+// stay reports whether there were more caches at each of several reports.
 func (w *Watch) stay(known *cacheWatch, c Caches) bool {
 	n := len(known.counts)
 	if known.keptSaid || n < cachesRises || c.Count < cachesLeast || c.Bytes < w.worth() {
@@ -92,7 +92,7 @@ func (c Caches) kept() event.Finding {
 	return f
 }
 
-// grows says that one cache has become a real part of memory while it was watched.
+// grows reports whether one cache has become a real part of memory while it was watched.
 func (c Caches) grows(first Caches) bool {
 	return c.Largest >= cacheBytes && c.Tokens > first.Tokens &&
 		c.Largest-first.Largest >= c.Largest/cacheGrown && (c.Card > 0 ||

@@ -108,7 +108,7 @@ func (s *Series) noteSetback(value float64) {
 	}
 }
 
-// climbs says that values rise along the way, not by one jump or by chance.
+// climbs reports whether values rise along the way, not by one jump or by chance.
 func climbs(points []Point) bool {
 	sample := thin(points, 24)
 	x, y := stepsOf(sample), values(sample)
@@ -116,14 +116,14 @@ func climbs(points []Point) bool {
 		jumpLeaves(y) > leftBy(x, y)
 }
 
-// Suspect says that the floor has risen for some steps: too early to say so, early enough to look
-// where from.
+// Suspect reports whether the floor has risen for some steps: too early to say so, early enough to
+// look where from.
 func (s *Series) Suspect(limits Thresholds) bool {
 	return s.rising && s.trend.even && s.trend.Steps >= limits.SuspectSteps &&
 		s.trend.Steps > s.cycle
 }
 
-// Leak gives the rise if it has lasted so long and so evenly that it is a leak.
+// Leak returns the rise if it has lasted so long and so evenly that it is a leak.
 func (s *Series) Leak(limits Thresholds) (Trend, bool) {
 	t := s.trend
 	if !s.rising || !t.even || !t.longEnough(limits) || t.Steps < 3*s.cycle || s.workGrows(limits) {
@@ -132,9 +132,9 @@ func (s *Series) Leak(limits Thresholds) (Trend, bool) {
 	return t, true
 }
 
-// longEnough says that a rise has lasted for as long as a leak must. Where only some steps are read
-// and the next reading would come too late, what has risen up to this very point is judged now, if
-// it has lasted longer than caches fill for all the same.
+// longEnough reports whether a rise has lasted for as long as a leak must. Where only some steps
+// are read and the next reading would come too late, what has risen up to this very point is judged
+// now, if it has lasted longer than caches fill for all the same.
 func (t Trend) longEnough(limits Thresholds) bool {
 	switch {
 	case t.exact && t.due >= 1: // the rise that is due has not come
@@ -148,8 +148,8 @@ func (t Trend) longEnough(limits Thresholds) bool {
 	return t.lasted >= float64(limits.EarlySteps) && t.Steps+t.stride > limits.LeakSteps
 }
 
-// Ended says that a rise that was called a leak is over, and whether what it had gained is lost
-// again. A pause is no end: as many steps as made it a leak must be level, or an eighth of its
+// Ended reports whether a rise that was called a leak is over, and whether what it had gained is
+// lost again. A pause is no end: as many steps as made it a leak must be level, or an eighth of its
 // length.
 func (s *Series) Ended(leak Trend, limits Thresholds) (lost, over bool) {
 	now := s.floor[len(s.floor)-1]
@@ -168,8 +168,8 @@ func (s *Series) Ended(leak Trend, limits Thresholds) (lost, over bool) {
 		s.levelSince(s.rose, leak.Slope)
 }
 
-// levelSince says that since a step the floor has gained less than a quarter of what the rise would
-// have: a rise that is only harder to see, because few steps were read, goes on.
+// levelSince reports whether since a step the floor has gained less than a quarter of what the rise
+// would have: a rise that is only harder to see, because few steps were read, goes on.
 func (s *Series) levelSince(step int64, slope float64) bool {
 	rest := since(s.floor, step)
 	if len(rest) < 2 {
@@ -179,16 +179,16 @@ func (s *Series) levelSince(step int64, slope float64) bool {
 	return last.Value-first.Value < shape.LevelShare*slope*float64(last.Step-first.Step)
 }
 
-// lowFor says that the last points lie below a level: a program that ends gives all back in its
-// last step.
+// lowFor reports whether the last points lie below a level: a program that ends frees everything in
+// its last step.
 func (s *Series) lowFor(level float64, points int) bool {
 	last := newest(s.floor, points)
 	return !slices.ContainsFunc(last, func(p Point) bool { return p.Value >= level })
 }
 
-// workGrows says that the program does more at each step, longer sequences for instance: then what
-// a step needs above the floor grows along with what stays, where a leak leaves it as it is; and
-// reserved bytes grow much faster than both.
+// workGrows reports whether the program does more at each step, longer sequences for instance: then
+// what a step needs above the floor grows along with what stays, where a leak leaves it as it is;
+// and reserved bytes grow much faster than both.
 func (s *Series) workGrows(limits Thresholds) bool {
 	floor := since(s.floor, s.trend.Onset)
 	if len(floor) < len(quarters{}) {
@@ -222,8 +222,8 @@ func quartersOf(points []Point) (middle quarters) {
 // pace is bytes a step.
 func (q quarters) pace() float64 { return (q[3].Value - q[0].Value) / float64(q[3].Step-q[0].Step) }
 
-// outpace says whether a series grows so many times as fast as another, and did so twice or more on
-// the way, once in the second half: not by a single block, nor only at the beginning.
+// outpace reports whether a series grows so many times as fast as another, and did so twice or more
+// on the way, once in the second half: not by a single block, nor only at the beginning.
 func (q quarters) outpace(pace, factor float64) bool {
 	growth, rose := factor*pace*float64(q[3].Step-q[0].Step), 0
 	for i := 1; i < len(q); i++ {
@@ -244,8 +244,8 @@ func since(points []Point, step int64) []Point {
 	return nil
 }
 
-// MattersOnHost says whether a rise of host memory is more than programs creep by: lists of losses
-// on the heap, or what allocators and interpreters keep of their pages.
+// MattersOnHost reports whether a rise of host memory is more than programs creep by: lists of
+// losses on the heap, or what allocators and interpreters keep of their pages.
 func (t Trend) MattersOnHost(heap bool, limits Thresholds) bool {
 	if heap {
 		return t.Growth >= float64(limits.HeapGrowth)
@@ -280,7 +280,7 @@ func leakFinding(what string, t Trend, frames []event.Frame) event.Finding {
 		},
 		Remedies: []string{"detach", "keep_less", "remove_hooks"},
 	}
-	if line, known := userFrame(frames); known {
+	if line, known := UserFrame(frames); known {
 		f.Title += fmt.Sprintf(" (allocated at %s:%d", path.Base(line.File), line.Line)
 		if from, other := callerOf(line, frames); other {
 			f.Title += fmt.Sprintf(", called from %s:%d", path.Base(from.File), from.Line)

@@ -368,9 +368,9 @@ func TestFarEndsAreNotForecast(t *testing.T) {
 	}
 }
 
-// TestLeaksAreTakenBack: a cache that takes long to fill is called a leak, for nothing tells them
-// apart before; when it is full, or what was kept is collected, that is said, and the finding
-// replaces the first. A leak that goes on is left alone.
+// TestLeaksAreTakenBack: a cache that takes long to fill is called a leak, because nothing
+// distinguishes the two before it is full. When it is full, or what was kept is collected, a
+// finding with that news replaces the first. A leak that goes on keeps its finding.
 func TestLeaksAreTakenBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		floor func(s int64) float64
@@ -477,7 +477,7 @@ func BenchmarkSeries(b *testing.B) {
 	}
 }
 
-// TestLeaksAmongStepsLeftOut: of short steps only some are told, at uneven distances.
+// TestLeaksAmongStepsLeftOut: only some of the short steps are reported, at uneven distances.
 func TestLeaksAmongStepsLeftOut(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, gap := range []int{2, 5, 9} {

@@ -21,14 +21,19 @@ type Holder struct {
 	Nodes int64       // of graphs
 	// modules and models that came, their parts among them
 	Models int64
-	Fills  bool // it has an end, reached or not, such as deque(maxlen=50)
+	Fills  bool  // it has an end, reached or not, such as deque(maxlen=50)
+	At     int64 // the step at which Kind was so, where it is long past; 0: now
 }
 
 // String names the holder as a finding does: `history` (list of 120, train.py:10).
 func (h Holder) String() string {
 	var parts []string
 	if h.Kind != "" {
-		parts = append(parts, h.Kind)
+		kind := h.Kind
+		if h.At > 0 {
+			kind += fmt.Sprintf(" at step %d", h.At)
+		}
+		parts = append(parts, kind)
 	}
 	if h.Nodes > 0 {
 		parts = append(parts, "with its graph")
@@ -67,7 +72,7 @@ func curesOf(held []Holder) (cures []string, detail string) {
 	return []string{"detach", "remove_hooks"}, "kept_graph"
 }
 
-// both joins two names, or gives the one there is.
+// both joins two names, or returns the only one.
 func both(held []Holder) string {
 	text := held[0].String()
 	if len(held) > 1 {
@@ -114,16 +119,16 @@ func (p *process) lookAgain() {
 	}
 }
 
-// searches says that the program builds one model after the other and nothing is known to hold what
-// grows in host memory: a search whose models become larger looks like that. Models that it keeps
-// are counted, and told as that.
+// searches reports whether the program builds one model after the other and nothing is known to
+// hold what grows in host memory. A search whose models become larger looks like that. Models that
+// the program keeps are counted and reported as such.
 func (p *process) searches(device int) bool {
 	const several = 3
 	return device == event.HostDevice && p.built >= several && len(p.holding(device)) == 0
 }
 
-// waits says that the program was asked what it holds and may still answer: it does so between two
-// steps, of which many may have been made before they are heard of.
+// waits reports whether the program was asked what it holds and may still answer: it does so
+// between two steps, of which many may have been made before they are heard of.
 func (p *process) waits(row event.Step) bool {
 	const patience = 10 * time.Second
 	if row.Device != event.HostDevice || p.looked == 0 || p.heard {
@@ -132,8 +137,8 @@ func (p *process) waits(row event.Step) bool {
 	return row.Step < p.looked+lookSteps || row.End.Sub(p.lookedAt) < patience && !row.End.IsZero()
 }
 
-// outdated says that a rise began after the program was asked what it holds: the answer was about
-// another rise, such as a list that was emptied since.
+// outdated reports whether a rise began after the program was asked what it holds: the answer was
+// about another rise, such as a list that was emptied since.
 func (p *process) outdated(t Trend) bool {
 	return p.heldAt > 0 && t.Onset > p.heldAt
 }
@@ -144,8 +149,8 @@ func (p *process) forget() {
 	p.heldAt, p.open, p.inVain = 0, 0, 0
 }
 
-// onlyFills says that what grew is a cache with an end: it fills, or has just been filled. It is
-// looked at again when twice as many steps have passed: what grows then is something else.
+// onlyFills reports whether what grew is a cache with an end: it fills, or has just been filled. It
+// is looked at again when twice as many steps have passed: what grows then is something else.
 func (p *process) onlyFills(row event.Step) bool {
 	if held := p.holding(row.Device); len(held) > 0 && held[0].Fills {
 		p.forget()

@@ -12,13 +12,11 @@ import (
 // who else is on them.
 type hostWatch struct {
 	said    map[string]bool
-	swap    window // bytes of swap in use on the machine
-	pss     window // bytes in use of the tree, each page once
-	rss     window
-	own     bool // they are read from a cgroup of the run's own
-	alone   bool // they are read of the workers alone
-	loads   bool // a process of the run waits for a data loader
-	procs   int
+	swap    window           // bytes of swap in use on the machine
+	private window           // bytes of the program's workers that no other process maps
+	mapped  window           // and all that they map
+	forked  [2]int           // the one that was read, and how many they are
+	loads   bool             // a process of the run waits for a data loader
 	idle    map[string]int64 // card -> since when it is unused, ms
 	trend   Series           // of what the kernel cannot drop, a point every trendEveryMS
 	trendAt int64
@@ -31,7 +29,7 @@ const (
 	idleMS       = 60_000
 )
 
-// window keeps readings of the last while, and tells how much they grew in it.
+// window keeps recent readings and measures how much they grew.
 type window struct{ at, value []int64 }
 
 func (w *window) add(at int64, value event.Bytes, keepMS int64) {
@@ -48,8 +46,9 @@ func (w *window) growth() event.Bytes {
 	return event.Bytes(w.value[len(w.value)-1] - w.value[0])
 }
 
-// stillRises tells growth that goes on from a start: it has lasted some seconds, and a fair part of
-// it is in the later half. Workers that start fill their queues at once and are level then.
+// stillRises distinguishes growth that goes on from growth at a start. Growth that goes on has
+// lasted some seconds, and a fair part of it is in the later half. Workers that start fill their
+// queues at once and are level then.
 func (w *window) stillRises() bool {
 	const leastMS, laterShare = 3000, 0.25
 	n := len(w.value)
@@ -92,7 +91,7 @@ func (w *Watch) Sample(s event.Sample) []event.Finding {
 	return append(found, w.hostForecast(s)...)
 }
 
-// waitsForLoader says that a process was seen to wait for a data loader.
+// waitsForLoader reports whether a process was seen to wait for a data loader.
 func (w *Watch) waitsForLoader() bool {
 	for _, p := range w.processes {
 		if p.last.Wait > 0 {
@@ -102,7 +101,7 @@ func (w *Watch) waitsForLoader() bool {
 	return false
 }
 
-// onHostAlone says that the run trains on no card.
+// onHostAlone reports whether the run trains on no card.
 func (w *Watch) onHostAlone() bool {
 	for at := range w.processes {
 		if at.device != event.HostDevice {
@@ -120,14 +119,28 @@ func firstWords(title string) string {
 	return title
 }
 
+// Pressure returns the shares of the last ten seconds in which some and all processes waited for
+// memory that the run needs, in percent, and whose counters show it. A cgroup of the run's own
+// counts as it is. The counters of an enclosing cgroup and of the machine also hold what others
+// wait for at limits of their own, so they count only where that place itself is short.
+func Pressure(s event.Sample, limits Thresholds) (some, full float64, where string) {
+	short := 2 * limits.AvailableShare
+	if m := s.Machine; m != nil && float64(m.Available) < short*float64(m.Total) {
+		some, full, where = m.PressureSome, m.PressureFull, "the machine"
+	}
+	c := s.Cgroup
+	if c == nil || c.PressureFull < full {
+		return some, full, where
+	}
+	atLimit := float64(max(c.Current, c.AtLimit)) > (1-short)*float64(c.Limit)
+	if c.Own || where != "" || c.Limit > 0 && atLimit {
+		some, full, where = c.PressureSome, c.PressureFull, "the cgroup"
+	}
+	return some, full, where
+}
+
 func (h *hostWatch) pressure(s event.Sample, limits Thresholds) *event.Finding {
-	some, full, where := 0.0, 0.0, "the machine"
-	if s.Machine != nil {
-		some, full = s.Machine.PressureSome, s.Machine.PressureFull
-	}
-	if s.Cgroup != nil && s.Cgroup.PressureFull >= full {
-		some, full, where = s.Cgroup.PressureSome, s.Cgroup.PressureFull, "the cgroup"
-	}
+	some, full, where := Pressure(s, limits)
 	if full < limits.PressureFull && some < limits.PressureSome {
 		return nil
 	}
@@ -213,26 +226,22 @@ func (h *hostWatch) shm(s event.Sample, limits Thresholds) *event.Finding {
 }
 
 // workers sees copy-on-write growth: reference counts written by forked workers copy the parent's
-// pages one by one, so the memory really used grows while what each process maps stays the same.
+// pages one by one, so their private memory grows while what each maps stays the same.
 func (h *hostWatch) workers(s event.Sample, limits Thresholds) *event.Finding {
-	alone := h.alone
-	used, resident := h.inUse(s)
-	if s.Processes != h.procs || alone != h.alone {
-		h.procs = s.Processes
-		h.pss.clear()
-		h.rss.clear()
-		return nil
+	w := s.Workers
+	if w == nil {
+		return nil // not read this time
 	}
-	if used == 0 {
-		return nil
+	if now := [2]int{w.PID, w.Count}; now != h.forked { // the next epoch's workers start low
+		h.forked = now
+		h.private.clear()
+		h.mapped.clear()
 	}
-	h.pss.add(s.AtMS, used, 10*limits.WorkerWindowMS)
-	h.rss.add(s.AtMS, resident, 10*limits.WorkerWindowMS)
-	grown := h.pss.growth()
-	// the private pages of a worker are copies where it maps no more than before; in the other series
-	// queues that fill at the start look alike
-	if s.Processes < 3 || grown < limits.WorkerGrowth || 2*h.rss.growth() > grown ||
-		!h.alone && !h.pss.stillRises() {
+	h.private.add(s.AtMS, w.Private, 10*limits.WorkerWindowMS)
+	h.mapped.add(s.AtMS, w.Resident, 10*limits.WorkerWindowMS)
+	grown := h.private.growth()
+	// a worker that starts writes to much of what it inherits, and is level then
+	if grown < limits.WorkerGrowth || 2*h.mapped.growth() > grown || !h.private.stillRises() {
 		return nil
 	}
 	who := "worker processes"
@@ -242,36 +251,14 @@ func (h *hostWatch) workers(s event.Sample, limits Thresholds) *event.Finding {
 	return &event.Finding{
 		Kind: "worker_growth", Severity: event.SeverityWarning, Bytes: grown, Confidence: 0.8,
 		Title: fmt.Sprintf("%s copy their parent's memory (copy-on-write): %s more in %d processes, "+
-			"%s per minute; samples = memroom.share(samples) keeps them once", who, grown,
-			s.Processes, h.pss.perMinute()),
+			"%s per minute; samples = memroom.share(samples) keeps them once", who, grown, w.Count,
+			h.private.perMinute()),
 		Evidence: []string{
-			fmt.Sprintf("%d processes; memory in use %s, sum of resident memory level at %s",
-				s.Processes, used, resident),
+			fmt.Sprintf("%d processes that the program forked; %s are theirs alone, sum of resident "+
+				"memory level at %s", w.Count, w.Private, w.Resident),
 			"reading a Python object writes its reference count, which copies its page"},
 		Remedies: []string{"share_data", "dataloader_workers", "stream_data"},
 	}
-}
-
-// inUse is what the run's processes use, each page once, and the sum of what each maps; 0 where it
-// was not read. A cgroup of the run's own tells it at every reading. The proportional reading is
-// dear, and given up where processes are large; there the workers alone are read. One series never
-// mixes them.
-func (h *hostWatch) inUse(s event.Sample) (used, resident event.Bytes) {
-	if s.Cgroup != nil && s.Cgroup.Own {
-		h.own = true
-		// batches that wait in /dev/shm are no copies
-		return s.Held - min(s.Held, s.Cgroup.Shmem), s.Resident
-	}
-	switch {
-	case h.own:
-		return 0, 0
-	case s.Workers != nil:
-		h.alone = true
-		return s.Workers.Private, s.Workers.Resident
-	case h.alone:
-		return 0, 0
-	}
-	return s.Proportional, s.Resident
 }
 
 // neighbour sees another process that takes what this run may need: it holds much of a card that is
@@ -342,8 +329,8 @@ func (w *Watch) hostWall(s event.Sample) event.Bytes {
 	return wall
 }
 
-// hostForecast extrapolates the whole tree's memory over time, for programs whose steps nobody
-// tells. The floor of each ten seconds counts as a step.
+// hostForecast extrapolates the whole tree's memory over time, for programs that report no steps.
+// The floor of each ten seconds counts as a step.
 func (w *Watch) hostForecast(s event.Sample) []event.Finding {
 	h := &w.host
 	h.tree = s.Unreclaimable()

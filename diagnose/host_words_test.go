@@ -30,7 +30,7 @@ func TestHostFindingsInFull(t *testing.T) {
 		want  string
 	}{
 		"the machine is short": {func(event.Bytes) event.Sample {
-			m := machine(50 * gib)
+			m := machine(9 * gib)
 			m.PressureSome, m.PressureFull = 40, 12
 			return event.Sample{Machine: m, Anonymous: 3 * gib,
 				Cgroup: &event.CgroupSample{PressureSome: 90, PressureFull: 11}}
@@ -40,10 +40,10 @@ func TestHostFindingsInFull(t *testing.T) {
 			"kernel cannot " +
 			"free | stream_data, raise_limit"},
 		"the cgroup is short": {func(event.Bytes) event.Sample {
-			m := machine(50 * gib)
+			m := machine(9 * gib)
 			m.PressureSome, m.PressureFull = 40, 12
 			return event.Sample{Machine: m, Anonymous: 3 * gib,
-				Cgroup: &event.CgroupSample{PressureSome: 35, PressureFull: 12}}
+				Cgroup: &event.CgroupSample{Own: true, PressureSome: 35, PressureFull: 12}}
 		}, true, "host_pressure warning 3GiB host memory is short: processes waited for it 35 % of " +
 			"the last 10 s, " +
 			"all of them 12 % | pressure stall information of the cgroup; the run holds 3GiB that the " +

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"memroom/event"
-	"memroom/trace"
 )
 
 // course makes points of a function of the step.
@@ -146,32 +145,3 @@ func TestOptimizerScopes(t *testing.T) {
 }
 
 // TestSizesThatNobodyMeans: sixteen times the card is a mistake, and what no machine has is one
-// wherever it was asked for.
-func TestSizesThatNobodyMeans(t *testing.T) {
-	const gib = event.GiB
-	size := func(b event.Bytes) *event.Bytes { return &b }
-	frames := []event.Frame{{File: "train.py", Line: 3}}
-	for name, c := range map[string]struct {
-		crash trace.Crash
-		bug   bool
-	}{
-		"sixteen cards": {trace.Crash{Where: event.WhereGPU, Requested: size(16 * 24 * gib),
-			Capacity: size(24 * gib), Frames: frames}, true},
-		"hardly less": {trace.Crash{Where: event.WhereGPU, Requested: size(16*24*gib - 1),
-			Capacity: size(24 * gib), Frames: frames}, false},
-		"the host's": {trace.Crash{Where: event.WhereHost, Requested: size(16 * 24 * gib),
-			Capacity: size(24 * gib)}, false},
-		"64 TiB on the host": {trace.Crash{Where: event.WhereHost,
-			Requested: size(64 * event.TiB)}, true},
-		"less than that": {trace.Crash{Where: event.WhereHost,
-			Requested: size(64*event.TiB - 1)}, false},
-		"a cache of a server": {trace.Crash{Kind: "serving_cache", Requested: size(64 * event.TiB)},
-			false},
-		"no size": {trace.Crash{Where: event.WhereGPU, Capacity: size(gib)}, false},
-	} {
-		if j, found := byMistake(&c.crash, &trace.Hints{}); found != c.bug ||
-			found && j.cause != CauseBug {
-			t.Errorf("%s: %v, %+v", name, found, j)
-		}
-	}
-}

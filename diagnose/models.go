@@ -95,7 +95,7 @@ func (w *Watch) explained(pid int, what string) []event.Finding {
 	return found
 }
 
-// maybeModels says that nothing else is known to hold what grows, or what was named already.
+// maybeModels reports whether nothing else is known to hold what grows, or what was named already.
 func (p *process) maybeModels() bool {
 	return len(p.holders) == 0 || p.holders[0].Models > 0 || p.holders[0].Name == p.said
 }

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// noisyTrend tries windows from short to long and takes the longest of the first run of them in
-// which the rise stands out from the noise and is better told by a line than by what is harmless: a
-// jump, or a rise that has ended.
+// noisyTrend tries windows from short to long. It takes the longest of the first run of windows in
+// which the rise stands out from the noise, and in which a line fits better than a harmless jump or
+// a rise that has ended.
 func noisyTrend(points []Point, limits Thresholds) (found Trend, ok bool) {
 	last := points[len(points)-1].Step
 	points = withoutJumps(points)
@@ -70,8 +70,8 @@ func usualChange(points []Point) float64 {
 	return median(changes)
 }
 
-// stays says that the values around a jump are still as far apart: it is no spike, nor the end of a
-// dip.
+// stays reports whether the values around a jump are still as far apart: it is no spike, nor the
+// end of a dip.
 func stays(points []Point, at int, distance float64) bool {
 	before, after := values(points[max(0, at-shape.JumpAround):at]),
 		values(points[at:min(len(points), at+shape.JumpAround)])
@@ -108,8 +108,8 @@ func (s sums) mayRise(from int) bool {
 	return late > early && square(late-early)*float64(third) > square(shape.Quick)*(before+now)
 }
 
-// slower says that the series rose faster right before this window: a cache that fills ever more
-// slowly is nearly straight at its end. In a window twice as long that shows.
+// slower reports whether the series rose faster right before this window: a cache that fills ever
+// more slowly is nearly straight at its end. In a window twice as long that shows.
 func slower(points []Point, t Trend) bool {
 	before := since(points, t.Onset-t.Steps)
 	before = before[:len(before)-len(since(before, t.Onset))]
@@ -130,14 +130,14 @@ func nextWindow(steps int64, limits Thresholds) int64 {
 	return steps + steps/4
 }
 
-// falls says that values go down as well as up. Where they do not, rises are judged one by one,
-// which sees more.
+// falls reports whether values go down as well as up. Where they do not, rises are judged one by
+// one, which sees more.
 func falls(window []Point) bool {
 	up, down := ways(window)
 	if down == 0 || down > shape.Falls*up {
 		return down > 0
 	}
-	up, down = ways(withoutJumps(window)) // beside a large jump falls look small
+	up, down = ways(withoutJumps(window)) // next to a large jump falls look small
 	return down > shape.Falls*up
 }
 
@@ -150,7 +150,7 @@ func ways(points []Point) (up, down float64) {
 	return up, down
 }
 
-// windowTrend judges one window. Steps may be told with gaps, so it can hold fewer points than
+// windowTrend judges one window. Not all steps are reported, so it can hold fewer points than
 // steps.
 func windowTrend(window []Point, limits Thresholds) (Trend, bool) {
 	if len(window) < shape.FewPoints || !falls(window) {
@@ -196,7 +196,7 @@ type line struct {
 func (l line) at(step float64) float64 { return l.start + l.slope*(step-l.middle) }
 
 // robustLine begins with the medians of the outer thirds and improves on them by least squares. It
-// gives up on what does not rise.
+// returns false for points that do not rise.
 func robustLine(sample []Point) (line, bool) {
 	third := len(sample) / 3
 	early, late := sample[:third], sample[len(sample)-third:]
@@ -246,8 +246,8 @@ func (l *line) fit() {
 	l.noise = math.Sqrt(left / (n - 2))
 }
 
-// wanders says that values keep to where they are from step to step, and that such a walk comes as
-// far by chance.
+// wanders reports whether values keep to where they are from step to step, and that such a walk
+// comes as far by chance.
 func (l line) wanders(limits Thresholds) bool {
 	n := float64(len(l.x))
 	if n/l.independent() < 2 {
@@ -282,8 +282,8 @@ func (l line) better(limits Thresholds) bool {
 		float64(len(l.x))*math.Log(left/partLeaves(l.x, l.y)) < limits.PartOverLine
 }
 
-// goesOn says that the rise is still there in the last points of the window, as few as can show it
-// through the noise: what has just stopped must not be carried by what went before.
+// goesOn reports whether the rise is still there in the last points of the window, as few as can
+// show it through the noise: what has just stopped must not be carried by what went before.
 func (l line) goesOn(window []Point) bool {
 	perPoint := l.slope * (l.x[len(l.x)-1] - l.x[0]) / float64(len(window)-1)
 	n := min(max(shape.EndPoints, int(math.Cbrt(square(shape.EndNoise*l.noise/perPoint)))),
@@ -298,7 +298,7 @@ func (l line) goesOn(window []Point) bool {
 	return late.slope > shape.EndSlope*l.slope
 }
 
-// jumpLeaves gives the squares left by the best two levels, none shorter than a tenth.
+// jumpLeaves returns the squares left by the best two levels, none shorter than a tenth.
 func jumpLeaves(y []float64) float64 {
 	n := len(y)
 	var sum, squares float64
@@ -317,8 +317,8 @@ func jumpLeaves(y []float64) float64 {
 	return math.Max(best, 1e-9*squares)
 }
 
-// partLeaves gives the squares left by the best rise that takes up part of the window, with levels
-// before and after.
+// partLeaves returns the squares left by the best rise that takes up part of the window, with
+// levels before and after.
 func partLeaves(x, y []float64) float64 {
 	best := math.Inf(1)
 	bent := make([]float64, len(x))
@@ -334,7 +334,7 @@ func partLeaves(x, y []float64) float64 {
 	return best
 }
 
-// leftBy gives the squares that the best line of y over x leaves.
+// leftBy returns the squares that the best line of y over x leaves.
 func leftBy(x, y []float64) float64 {
 	n := float64(len(x))
 	var sx, sy float64

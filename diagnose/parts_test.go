@@ -9,7 +9,6 @@ import (
 
 	"memroom/allocsim"
 	"memroom/event"
-	"memroom/trace"
 )
 
 // TestRisesThrough: evenly, by 64 MiB or a twentieth, without most of it in one part.
@@ -428,7 +427,7 @@ func TestComparedSettings(t *testing.T) {
 		case "no requests kept":
 			r.Timeline = nil
 		}
-		table := CompareSettings(rec, &s, &r, c.limit)
+		table := CompareSettings(rec, &s, &r, allocsim.Options{Limit: c.limit})
 		if c.say == "" {
 			if table != nil || (len(s.Warnings) == 0) != (name == "nothing to do") {
 				t.Errorf("%s: %+v, %q", name, table, s.Warnings)
@@ -441,24 +440,17 @@ func TestComparedSettings(t *testing.T) {
 			t.Errorf("%s: %s", name, table.Reason)
 		}
 	}
-	if CompareSettings(rec, &Snapshot{Allocs: 1}, nil, 0) != nil {
+	if CompareSettings(rec, &Snapshot{Allocs: 1}, nil, allocsim.Options{}) != nil {
 		t.Error("compared without a replay")
 	}
 }
 
-// TestNumbersReadBack: out of our own titles and of Ray's progress.
+// TestNumbersReadBack: out of our own titles.
 func TestNumbersReadBack(t *testing.T) {
 	for title, want := range map[string]int{"too many: 9 of x; 3 fit": 3, "a; b; 12 fit": 12,
 		"too many": 0, "x; none fit": 0, "": 0} {
-		if got := fitting(title); got != want {
+		if got := Fitting(title); got != want {
 			t.Errorf("%q: %d", title, got)
-		}
-	}
-	for text, want := range map[string]bool{"5.1 GiB/5.0 GiB object_store_memory": true,
-		"5.0GiB/5.0GiB object_store_memory": false, "900.0MiB/1.0GiB object_store_memory": false,
-		"1.5GiB/1.0GiB memory": false} {
-		if got := overStore(&trace.Crash{Text: text}); got != want {
-			t.Errorf("%q: %v", text, got)
 		}
 	}
 }

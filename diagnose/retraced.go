@@ -44,7 +44,7 @@ func (w *Watch) Retraced(pid int, r Retraced) []event.Finding {
 	return append(w.explained(pid, "the traces of a tf.function"), f)
 }
 
-// why says what makes the calls differ.
+// why is the reason why the calls differ.
 func (r Retraced) why() string {
 	switch r.Change {
 	case "value":

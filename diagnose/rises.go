@@ -13,7 +13,7 @@ type rise struct {
 	amount float64
 }
 
-// rate is bytes a step, as far as reading tells.
+// rate is in bytes per step, as far as the readings show it.
 func (r rise) rate() float64 { return r.amount / r.span }
 
 // steadyTrend looks at the last run of rises that no fall and no pause interrupts.
@@ -63,8 +63,8 @@ func steadyTrend(points []Point, limits Thresholds) (Trend, bool) {
 	return trend, trend.Slope > 0
 }
 
-// lasted is how many steps the rise has gone on for, where not all of them were read: it began
-// somewhere between two readings, and what it gained since then tells where.
+// lasted returns how many steps the rise has gone on for when not all of them were read. It began
+// somewhere between two readings, and what it gained since then shows where.
 func lasted(points []Point, rises []rise, trend Trend) float64 {
 	first, last := rises[0], rises[len(rises)-1]
 	between := float64(points[last.at].Step - points[first.at].Step)
@@ -106,8 +106,8 @@ func onsetOf(points []Point, all, rises []rise) int64 {
 	return onset
 }
 
-// calm says that the series hardly falls between its rises; jumps, which say nothing about the
-// rest, count as usual rises.
+// calm reports whether the series hardly falls between its rises; jumps, which say nothing about
+// the rest, count as usual rises.
 func calm(points []Point, rises []rise) bool {
 	var up, down float64
 	jump := jumpAmong(rises)
@@ -140,7 +140,7 @@ func burstsOf(points []Point, rises []rise) []rise {
 	return bursts
 }
 
-// lastRises walks back from the end of the series as long as it rises, and gives the rises in
+// lastRises walks back from the end of the series as long as it rises, and returns the rises in
 // order.
 func lastRises(points []Point) []rise {
 	var found []rise
@@ -150,7 +150,7 @@ func lastRises(points []Point) []rise {
 	for i := len(points) - 1; i > 0 && len(points)-i < maxRegime; i-- {
 		change := points[i].Value - points[i-1].Value
 		pause := float64(lastStep - points[i].Step)
-		level := float64(levelUntil - points[i].Step) // steps that were told and did not rise
+		level := float64(levelUntil - points[i].Step) // reported steps that did not rise
 		if n := float64(len(found)); n >= 2 {
 			gap := (float64(points[len(points)-1].Step-points[i].Step) - pause) / (n - 1)
 			// as far as it is not for want of readings
@@ -232,7 +232,7 @@ func usualGap(rises []rise) float64 {
 	return sum / float64(count)
 }
 
-// likeClock says that the rises are alike and come at even distances.
+// likeClock reports whether the rises are alike and come at even distances.
 func likeClock(rises []rise) bool {
 	amount, gap := usualAmount(rises), usualGap(rises)
 	for i, r := range rises {
@@ -244,9 +244,9 @@ func likeClock(rises []rise) bool {
 	return true
 }
 
-// straight says that every point since the first rise is higher than the one before, by about as
-// much a step: where only some steps are told, a leak of one block a step rises by more the more
-// steps were left out. It may begin between two readings.
+// straight reports whether every point since the first rise is higher than the one before, by about
+// as much per step. When only some steps are reported, a leak of one block per step rises by more
+// the more steps were left out. It may begin between two readings.
 func straight(rises []rise) bool {
 	usual := usualRate(rises)
 	for i, r := range rises {
@@ -261,8 +261,9 @@ func straight(rises []rise) bool {
 	return true
 }
 
-// stairs says that the series rises like a clock of which only some ticks are read: no reading is
-// further from the line than one of the rises, and both halves gain the same but for one.
+// stairs reports whether the series rises like a clock of which only some ticks are read: no
+// reading is further from the line than one of the rises, and both halves gain the same but for
+// one.
 func stairs(points []Point, rises []rise) bool {
 	first, last := rises[0], rises[len(rises)-1]
 	if float64(last.at-first.at+1) == float64(points[last.at].Step-points[first.at-1].Step) {
@@ -293,8 +294,8 @@ func bulge(points []Point, rate float64) float64 {
 	return sum / float64(len(middle))
 }
 
-// evenTail gives the last rises that are equal to the byte, or nearly, and come at the same
-// distance. A cache that fills ever more slowly has none; a leak beside a cache that is full now
+// evenTail returns the last rises that are equal to the byte, or nearly, and come at the same
+// distance. A cache that fills ever more slowly has none; a leak next to a cache that is full now
 // does.
 func evenTail(rises []rise) []rise {
 	last := rises[len(rises)-1]
@@ -358,9 +359,9 @@ func paceOf(points []Point, rises []rise) pace {
 	return p
 }
 
-// slackens says that the gains get smaller, beyond chance and by a good part: a cache that fills, a
-// warm-up. Where only some steps gain, less is asked for: so does a cache whose keys come by
-// chance, and it has few rises to show it.
+// slackens reports whether the gains get smaller, beyond chance and by a good part: a cache that
+// fills, a warm-up. Where only some steps gain, less is asked for: so does a cache whose keys come
+// by chance, and it has few rises to show it.
 func (p pace) slackens(limits Thresholds) bool {
 	deviations := limits.SlackDeviations
 	if p.share < shape.Gaining {
@@ -369,7 +370,7 @@ func (p pace) slackens(limits Thresholds) bool {
 	return p.z < -deviations && p.end < limits.Slackening
 }
 
-// stalls says that the last quarter of the rise gained next to nothing: a few large jumps lie
+// stalls reports whether the last quarter of the rise gained next to nothing: a few large jumps lie
 // before it. Where only some steps are read there are few rises to see it slacken by, and it must
 // have gained more.
 func (p pace) stalls(points []Point) bool {
@@ -417,9 +418,9 @@ func levelBefore(points []Point, i int) int64 {
 	return points[i].Step - points[j].Step
 }
 
-// underneath gives the least of each point and those that follow it within some steps: what spikes,
-// the gradients that accumulate and short teeth stand on. Its last points have few followers; those
-// that stand out are left off.
+// underneath returns the least of each point and those that follow it within some steps: what
+// spikes, the gradients that accumulate and short teeth stand on. Its last points have few
+// followers; those that stand out are left off.
 func underneath(points []Point, width int64) []Point {
 	low := make([]Point, len(points))
 	for i, p := range points {

@@ -44,7 +44,7 @@ func correlation(values []float64) float64 {
 	return math.Min(product/square, 0.95)
 }
 
-// thin gives at most n points, each the median of a run of neighbours.
+// thin returns at most n points, each the median of a run of neighbours.
 func thin(points []Point, n int) []Point {
 	if len(points) <= n {
 		return points

@@ -7,12 +7,13 @@ import (
 	"memroom/event"
 )
 
-// CompareSettings replays a recording's requests under other allocator settings; nil where there
-// is nothing to compare, and a warning on the snapshot says why. A recording that ends in a failure
-// is compared under the memory it had then, so that the table says which settings would have
-// passed. limit caps reserved bytes; 0: what the recording tells.
+// CompareSettings replays a recording's requests under other allocator settings. It returns nil if
+// there is nothing to compare; a warning on the snapshot then has the reason. A recording that ends
+// in a failure is compared under the memory it had then, so that the table shows which settings
+// would have passed. o has the limit or the card to compare under; without one, the recording's own
+// applies.
 func CompareSettings(rec *event.Recording, s *Snapshot, replayed *allocsim.Replayed,
-	limit event.Bytes) *allocsim.Table {
+	o allocsim.Options) *allocsim.Table {
 	if replayed == nil || s.Allocs == 0 {
 		return nil
 	}
@@ -22,17 +23,17 @@ func CompareSettings(rec *event.Recording, s *Snapshot, replayed *allocsim.Repla
 		return nil
 	}
 	under := "with at most %s reserved"
-	if n := len(s.OOMs); limit == 0 && n > 0 {
-		limit, under = s.OOMs[n-1].Capacity(),
+	if n := len(s.OOMs); o.Limit == 0 && o.DeviceTotal == 0 && n > 0 {
+		o.Limit, under = s.OOMs[n-1].Capacity(),
 			"up to the request that failed, where the recording ends, and with at most %s reserved"
 	}
-	table, err := replayed.WhatIf(allocsim.Options{Limit: limit}, rec.Settings.Conf)
+	table, err := replayed.WhatIf(o, rec.Settings.Conf)
 	if err != nil {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("settings could not be compared: %v", err))
 		return nil
 	}
-	if limit > 0 && table.Reason != "" {
-		table.Reason += fmt.Sprintf(" ("+under+")", limit)
+	if o.Limit > 0 && table.Reason != "" {
+		table.Reason += fmt.Sprintf(" ("+under+")", o.Limit)
 	}
 	return &table
 }

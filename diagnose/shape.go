@@ -17,13 +17,13 @@ var shape = struct {
 	Burst       float64 // rises at most so many steps apart belong together: one evaluation
 	Pause       float64 // a pause of more usual gaps than this ends a rise ...
 	PauseSteps  float64 // ... plus so many steps: short gaps vary by a step or two
-	OtherGrew   float64 // share of the mean the last rise must have beside a full cache
+	OtherGrew   float64 // share of the mean the last rise must have next to a full cache
 	StairHeight float64 // stairs read at some steps stay within so many of the smallest rise
 	StairRate   float64 // and their last rise reaches this share of the mean rate
 	StairBulge  float64 // and their middle lies this close to the line: a filling cache bulges
 	SpikeOver   float64 // a point so many usual rises above the floor is a spike at the end
 	SpikeHigh   float64 // share of the highest spike from which a point counts as one
-	BendPoints  float64 // steps from which a change of pace can be told from chance
+	BendPoints  float64 // steps from which a change of pace differs from chance
 	BendErrors  float64 // standard errors by which the pace must change to be used
 	BendLeast   float64 // and the share of the pace by which it must: less does not matter
 	Gaining     float64 // share of the steps that gain; below it a cache fills by chance

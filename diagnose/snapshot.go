@@ -8,7 +8,7 @@ import (
 	"memroom/event"
 )
 
-// Snapshot is what a recorded allocator history says about one device.
+// Snapshot is the analysis of a recorded allocator history of one device.
 type Snapshot struct {
 	Device  int `json:"device"`
 	Entries int `json:"entries"`
@@ -81,7 +81,7 @@ type StepRow struct {
 	Floor     event.Bytes `json:"floor"` // the least that was allocated during it
 }
 
-// Growth says that the floor rises from step to step, and which stacks keep what they make.
+// Growth is a floor that rises from step to step, with the stacks that keep their allocations.
 type Growth struct {
 	PerStep    event.Bytes  `json:"per_step"`
 	FirstStep  int          `json:"first_step"`
@@ -106,7 +106,7 @@ func AnalyseSnapshot(l *Ledger) *Snapshot {
 	return s
 }
 
-// Ledger gives the table the analysis was made from, with categories filled in.
+// Ledger returns the table the analysis was made from, with categories filled in.
 func (s *Snapshot) Ledger() *Ledger { return s.ledger }
 
 func (s *Snapshot) findPeaks(p *phases) {
@@ -160,7 +160,7 @@ func (s *Snapshot) warn(p *phases) {
 	}
 }
 
-// momentAt gives the state after the entry at.
+// momentAt returns the state after the entry at.
 func (l *Ledger) momentAt(at int32, p *phases) Moment {
 	m := Moment{At: int(at), Phase: PhaseUnknown.String()}
 	for i := range l.Allocs {
@@ -185,8 +185,8 @@ func (l *Ledger) momentAt(at int32, p *phases) Moment {
 	return m
 }
 
-// SecondsAt gives the time of an entry since the first one, interpolated between samples; 0 without
-// a clock.
+// SecondsAt returns the time of an entry since the first one, interpolated between samples; 0
+// without a clock.
 func (l *Ledger) SecondsAt(at int32) float64 {
 	i := int(max(at, 0)) / timeStride
 	if i >= len(l.times) {
@@ -270,7 +270,7 @@ func (g *grouping) add(a *Allocation) {
 	group.Confidence += float64(a.Size()) * float64(a.Sure) / 100
 }
 
-// largestFirst gives the groups; confidences become shares of the bytes.
+// largestFirst returns the groups; confidences become shares of the bytes.
 func (g *grouping) largestFirst() []StackGroup {
 	for i := range g.groups {
 		g.groups[i].Confidence /= float64(max(g.groups[i].Bytes, 1))

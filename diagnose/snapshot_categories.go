@@ -30,7 +30,7 @@ type tally struct{ made, stayed, outlived int }
 // freed.
 var workspaceSizes = map[int64]bool{8519680: true, 33554432: true, 1048576: true}
 
-// categorise fills in Category, Phase and Sure of every allocation and gives the phases it found.
+// categorise fills in Category, Phase and Sure of every allocation and returns the phases it found.
 func (l *Ledger) categorise() *phases {
 	traits := l.traitTable()
 	c := &categoriser{l: l, traits: traits, weightSizes: map[int64]int{},
@@ -71,7 +71,7 @@ func (l *Ledger) traitTable() func(event.StackID) trait {
 
 // findLoaders looks for stacks that load a model without saying so: cut short, or the user's own
 // way. All they made was made before the first backward pass and stayed, and they made several
-// things. It tells whether it found any.
+// things. It reports whether it found any.
 func (c *categoriser) findLoaders() bool {
 	if !c.p.stacks || len(c.p.spans) == 0 {
 		return false
@@ -120,7 +120,7 @@ func (c *categoriser) eachRecorded(visit func(a *Allocation, span int)) {
 	}
 }
 
-// outlivesStep tells whether the block was still there when the step after its own was being
+// outlivesStep reports whether the block was still there when the step after its own was being
 // applied: it does not belong to one step.
 func (c *categoriser) outlivesStep(a *Allocation, span int) bool {
 	next := c.p.nextOptimize[span]

@@ -10,7 +10,7 @@ import (
 // addressRange is a piece of a device's address space.
 type addressRange struct{ begin, end uint64 }
 
-// freeAt gives the longest free piece inside the memory that was reserved after the entry at, and
+// freeAt returns the longest free piece inside the memory that was reserved after the entry at, and
 // the number of free pieces. With a stream it looks only at memory of that stream, as the allocator
 // does.
 func (l *Ledger) freeAt(at int32, stream *uint64) (largest int64, pieces int) {
@@ -94,9 +94,9 @@ func (l *Ledger) explainOOMs(reservedPeak event.Bytes) []OOMEvent {
 	return ooms
 }
 
-// judge tells fragmentation from shortage. A process under a memory fraction fails while the card
-// has plenty: then the limit is at least what was once reserved, and less than what this request
-// would have made of it.
+// judge distinguishes fragmentation from shortage. A process under a memory fraction fails while
+// the card has plenty free. Then the limit is at least what was once reserved, and less than what
+// this request would have made of it.
 func (o *OOMEvent) judge(reservedPeak event.Bytes) {
 	// the most it may have asked of the driver
 	segment := max(20*event.MiB, event.Bytes(roundUp(int64(o.Request), int64(2*event.MiB))))

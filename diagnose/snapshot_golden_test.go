@@ -14,9 +14,9 @@ import (
 	"memroom/trace"
 )
 
-// TestCategoriesInFull: what each block of known programs is taken for, in which phase it was made
-// and how sure that is, summed up. Other tests hold it against the truth; this one says where a
-// change of a rule is felt. After a change that is meant:
+// TestCategoriesInFull sums up the category of each block of known programs, the phase in which the
+// block was made and the confidence. Other tests compare these with the truth; this one shows where
+// a change of a rule has an effect. After an intended change:
 //
 //	go test ./diagnose -run TestCategoriesInFull -update
 func TestCategoriesInFull(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"memroom/event"
 )
 
-// stepRows gives a row a step: its peaks and its floor.
+// stepRows returns a row a step: its peaks and its floor.
 func (l *Ledger) stepRows(p *phases) []StepRow {
 	rows := make([]StepRow, 0, p.steps())
 	var ends []int32

@@ -75,7 +75,7 @@ func (a *Allocation) Size() int64 { return int64(a.quanta) * quantum }
 // Requested is what the program asked for.
 func (a *Allocation) Requested() int64 { return a.Size() - int64(a.slack) }
 
-// LiveAt tells whether the block was allocated after the entry at.
+// LiveAt reports whether the block was allocated after the entry at.
 func (a *Allocation) LiveAt(at int32) bool { return a.Start <= at && a.End > at }
 
 // SegmentSpan is an address range that was reserved for a while: a cudaMalloc'ed segment, or pages
@@ -105,8 +105,8 @@ type OOMEvent struct {
 	// Room is what could still be taken from the card: what it had free, or, under a limit of the
 	// process, at least the distance to what was reserved at other times.
 	Room event.Bytes `json:"room"`
-	// Fragmented: unused and room together were enough, only not in one piece. Otherwise Missing
-	// says what was short.
+	// Fragmented means that unused memory and room together were enough, but not in one piece.
+	// Otherwise Missing is the shortfall.
 	Fragmented bool        `json:"fragmented"`
 	Missing    event.Bytes `json:"missing,omitempty"`
 	// Limited: the card had enough free, so a limit of the process refused; it lies between
@@ -139,8 +139,8 @@ type LedgerBuilder struct {
 	placed int // annotations whose entry is known
 }
 
-// NewLedger begins the table of one device. frames gives the stack of an id, innermost frame first;
-// notes are the scopes that the program named on that device.
+// NewLedger begins the table of one device. frames returns the stack of an ID, innermost frame
+// first. notes are the scopes that the program named on that device.
 func NewLedger(device int, frames func(event.StackID) []event.Frame,
 	notes []Annotation) *LedgerBuilder {
 	notes = slices.Clone(notes)
@@ -152,7 +152,7 @@ func NewLedger(device int, frames func(event.StackID) []event.Frame,
 		live: map[uint64]int32{}, spans: map[uint64]int32{}}
 }
 
-// expect says how many allocations will come, so that the table is made once.
+// expect sets how many allocations will come, so that the table is made once.
 func (b *LedgerBuilder) expect(allocs int) {
 	b.l.Allocs = make([]Allocation, 0, allocs)
 	b.frees = make([]int32, 0, allocs)
@@ -276,8 +276,8 @@ func (b *LedgerBuilder) reserve(at int32, e event.Entry) {
 		Expandable: e.Kind == event.KindSegmentMap})
 }
 
-// release ends the ranges that the entry gives back. An unmap may take pages out of the middle of a
-// mapped range, or several ranges at once; what stays mapped goes on as a range of its own.
+// release ends the ranges that the entry frees. An unmap may take pages out of the middle of a
+// mapped range, or several ranges at once. What stays mapped goes on as a range of its own.
 func (b *LedgerBuilder) release(at int32, e event.Entry) {
 	l := b.l
 	if i, ok := b.spans[e.Addr]; ok && l.Segments[i].Size == e.Size {
@@ -325,8 +325,7 @@ func sortedValues(m map[uint64]int32) []int32 {
 	return values
 }
 
-// FinalBlock tells the builder of a block that was in use when the snapshot was taken; stack says
-// where it was made.
+// FinalBlock adds a block that was in use when the snapshot was taken. stack is where it was made.
 func (b *LedgerBuilder) FinalBlock(addr uint64, size, requested int64, stack event.StackID) {
 	if implausible(event.Entry{Addr: addr, Size: size}) {
 		b.l.Implausible++
@@ -343,7 +342,7 @@ func (b *LedgerBuilder) FinalBlock(addr uint64, size, requested int64, stack eve
 	}
 }
 
-// FinalSegment tells the builder of a range that was reserved when the snapshot was taken.
+// FinalSegment adds a range that was reserved when the snapshot was taken.
 func (b *LedgerBuilder) FinalSegment(s SegmentSpan) {
 	if implausible(event.Entry{Addr: s.Addr, Size: s.Size}) {
 		b.l.Implausible++
@@ -379,7 +378,7 @@ func withLife(s SegmentSpan, start, end int32) SegmentSpan {
 	return s
 }
 
-// Finish gives the table. The builder is spent.
+// Finish returns the table. The builder is spent.
 func (b *LedgerBuilder) Finish() *Ledger {
 	l := b.l
 	l.Before = len(b.before)
@@ -405,7 +404,7 @@ func (b *LedgerBuilder) Finish() *Ledger {
 	return l
 }
 
-// Frames gives a stack, innermost frame first; none for id 0.
+// Frames returns a stack, innermost frame first; none for id 0.
 func (l *Ledger) Frames(id event.StackID) []event.Frame {
 	if id == 0 || l.frames == nil {
 		return nil

@@ -32,7 +32,7 @@ type phaseSpan struct {
 	allocs     int
 }
 
-// phases says what the program was doing when.
+// phases returns what the program was doing when.
 type phases struct {
 	spans        []phaseSpan
 	nextBackward []int // for each span, the next span of that phase after it, or len(spans)
@@ -233,7 +233,7 @@ func (p *phases) link() {
 	}
 }
 
-// begin gives the entry where span i starts, and the end of time for a span that does not exist.
+// begin returns the entry where span i starts, and the end of time for a span that does not exist.
 func (p *phases) begin(i int) int32 {
 	if i >= len(p.spans) {
 		return Never
@@ -241,7 +241,7 @@ func (p *phases) begin(i int) int32 {
 	return p.spans[i].begin
 }
 
-// marks gives the phases in the words of package event.
+// marks returns the phases in the words of package event.
 func (p *phases) marks() []event.Mark {
 	marks := make([]event.Mark, len(p.spans))
 	for i, s := range p.spans {

@@ -8,10 +8,10 @@ import (
 	"memroom/trace"
 )
 
-// ReplaySnapshot checks a recording against the model of the allocator and analyses it with what
-// the model knows beyond the recording: the size of every block and the state before the first
+// ReplaySnapshot checks a recording against the model of the allocator. It analyses the recording
+// with what the model knows in addition: the size of every block and the state before the first
 // entry. A recording that the model cannot follow is analysed all the same; then Replayed is nil
-// and a warning says so.
+// and a warning has the reason.
 func ReplaySnapshot(s *trace.Snapshot, rec *event.Recording) (*Snapshot, *allocsim.Replayed) {
 	sizes := &BlockSizes{}
 	replayed, err := allocsim.Replay(rec,
@@ -44,8 +44,8 @@ func ReplaySnapshot(s *trace.Snapshot, rec *event.Recording) (*Snapshot, *allocs
 // about a hundred megabytes, and ten seconds for every useful setting.
 const MaxTimeline = 3_000_000
 
-// BlockSizes is what a replay learns about the blocks of a recording, which itself only says what
-// was asked for.
+// BlockSizes is what a replay learns about the blocks of a recording, which itself only has the
+// requested sizes.
 type BlockSizes struct {
 	start     []event.Segment // the state before the first entry
 	blocks    []uint32        // of each allocation in order, in units of 512 bytes; 0 is not known
@@ -70,7 +70,7 @@ func (b *BlockSizes) observe(index int, e *event.Entry, a *allocsim.Allocator) {
 	b.allocated = now
 }
 
-// next gives the size of the next allocation's block, in the order of the recording.
+// next returns the size of the next allocation's block, in the order of the recording.
 func (b *BlockSizes) next(i int) int64 {
 	if b == nil || i >= len(b.blocks) {
 		return 0

@@ -10,10 +10,10 @@ import (
 // Second looks: what the first pass over the allocations could not tell, because it depends on what
 // others turned out to be.
 
-// findLogits gives the loss what its functions did not allocate themselves: the logits, made by an
-// ordinary linear layer just before, and their gradients, the first large things of the backward
-// pass. Both have the size of the largest thing the loss function made, or half or twice that when
-// the precision changes in between.
+// findLogits assigns to the loss what its functions did not allocate themselves: the logits, made
+// by an ordinary linear layer just before, and their gradients, the first large things of the
+// backward pass. Both have the size of the largest thing the loss function made, or half or twice
+// that when the precision changes in between.
 func (c *categoriser) findLogits() {
 	const near = 14 // allocations to look at on either side
 	var recent []*Allocation
@@ -91,8 +91,8 @@ func (c *categoriser) settleKept() {
 
 // settleUnfinished looks again at a forward pass that no backward pass followed (it ran out of
 // memory, or the recording ended). What is older than anything the same line ever made and dropped
-// within a forward pass was meant to stay; for the rest, what the line made of that size in an
-// earlier step tells.
+// within a forward pass was meant to stay. The rest is judged by what the line made of that size in
+// an earlier step.
 func (c *categoriser) settleUnfinished() {
 	type key struct {
 		stack event.StackID
@@ -148,9 +148,9 @@ func (c *categoriser) settleUnapplied() {
 	}
 }
 
-// settleSurplus looks again at gradients that were told by size alone, because no optimizer step
-// was seen after them: a step has no more of a size than there are weights of it. Parts of a
-// gradient that are summed up have the size too, and go first.
+// settleSurplus looks again at gradients that were recognised by size alone, because no optimizer
+// step was seen after them. A step has no more gradients of a size than there are weights of it.
+// Parts of a gradient that are summed up have the size too, and are freed first.
 func (c *categoriser) settleSurplus() {
 	type key struct {
 		step int
@@ -171,7 +171,7 @@ func (c *categoriser) settleSurplus() {
 	}
 }
 
-// guessedGradient is how sure a gradient is that only its size tells.
+// guessedGradient is the confidence in a gradient that was recognised by its size alone.
 const guessedGradient = 70
 
 // countGradients counts the gradients by size in the last step that has them; settleOlder needs to
@@ -235,8 +235,8 @@ func (c *categoriser) classifyOlder(a *Allocation, given map[int64]int,
 	return event.CategoryUnknown, 0
 }
 
-// secondOptimizer gives the entry where the second optimizer step begins, or the last moment there
-// is.
+// secondOptimizer returns the entry where the second optimizer step begins, or the last moment
+// there is.
 func (c *categoriser) secondOptimizer() int32 {
 	seen := 0
 	for _, s := range c.p.spans {
@@ -249,7 +249,7 @@ func (c *categoriser) secondOptimizer() int32 {
 	return Never - 1
 }
 
-// doubtWithoutStacks lowers the confidence of what was told from lifetimes alone.
+// doubtWithoutStacks lowers the confidence of what was concluded from lifetimes alone.
 func (c *categoriser) doubtWithoutStacks() {
 	if c.p.stacks {
 		return

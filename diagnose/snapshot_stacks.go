@@ -7,7 +7,7 @@ import (
 	"memroom/event"
 )
 
-// trait is something a call stack says about the allocations it made.
+// trait is something that a call stack shows about the allocations it made.
 type trait uint16
 
 const (
@@ -176,8 +176,8 @@ func isInputFrame(file, base, name string) bool {
 	return base == "dataloader.py" || strings.Contains(file, "torch/utils/data/")
 }
 
-// IsLibrary tells whether a frame belongs to an installed package or the interpreter rather than to
-// the user's program.
+// IsLibrary reports whether a frame belongs to an installed package or the interpreter rather than
+// to the user's program.
 func IsLibrary(f event.Frame) bool {
 	file := strings.ReplaceAll(f.File, `\`, "/")
 	return strings.Contains(file, "site-packages/") || strings.Contains(file, "dist-packages/") ||
@@ -194,7 +194,7 @@ func plumbing(f event.Frame) bool {
 		f.Name == "__call__" && IsLibrary(f) || f.Name == "wrapper" && IsLibrary(f)
 }
 
-// isNative tells frames of C++ from those of Python, which recordings with stacks="all" mix.
+// isNative reports whether a frame is of C++, not of Python. Recordings with stacks="all" mix them.
 func isNative(f event.Frame) bool {
 	return !strings.HasSuffix(f.File, ".py") && !strings.HasPrefix(f.File, "<") &&
 		(strings.Contains(f.Name, "::") || f.File == "??" || f.File == "" ||

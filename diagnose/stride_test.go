@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// named gives the step at which a floor, read at some steps only, is called a leak; -1 never.
+// named returns the step at which a floor, read at some steps only, is called a leak; -1 never.
 func named(floor func(step int64) float64, steps []int64) int64 {
 	limits := DefaultThresholds()
 	var s Series

@@ -91,7 +91,7 @@ func (t *trialWatch) growing(s event.Sample) []event.Finding {
 			t.said[key] = true
 			found = append(found, actorGrows(g, grown, took))
 		} else if len(held) >= 2*actorReadings {
-			delete(t.actors, g.Name) // what it did at first says nothing of later
+			delete(t.actors, g.Name) // its start predicts nothing
 		}
 	}
 	return found
@@ -141,8 +141,8 @@ func (t *trialWatch) tooMany(g event.RaySample, wall, used event.Bytes,
 	return f
 }
 
-// fitting reads back how many fit, 0 unknown.
-func fitting(title string) int {
+// Fitting reads back how many fit, 0 unknown.
+func Fitting(title string) int {
 	n := 0
 	_, _ = fmt.Sscanf(title[strings.LastIndex(title, "; ")+1:], "%d fit", &n)
 	return n

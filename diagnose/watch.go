@@ -4,14 +4,16 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"memroom/event"
 )
 
-// Watch judges a run while it runs. It is fed what the probes and the meters say, in order, and
-// gives each finding once; a finding comes again only when something new is known about it (the
-// line of code, a nearer end). Not safe for concurrent use: the monitor feeds it from one place.
+// Watch judges a run while it runs. It is fed the reports of the probes and the readings of the
+// meters, in order, and returns each finding once. A finding comes again only when something new is
+// known about it (the line of code, a nearer end). Watch is not safe for concurrent use: the
+// monitor feeds it from one place.
 type Watch struct {
 	limits    Thresholds
 	processes map[place]*process
@@ -37,6 +39,7 @@ type place struct{ pid, device int }
 
 // process is what is known about one device of one process.
 type process struct {
+	pid       int
 	rank      *int
 	series    Series
 	fragment  fragmentWatch
@@ -92,7 +95,7 @@ func NewWatch(limits Thresholds, hostLimit event.Bytes) *Watch {
 		forecasts: map[string]Prediction{}}
 }
 
-// SetLimit says how many bytes a process's allocator may reserve on a device: the card less its
+// SetLimit sets how many bytes a process's allocator may reserve on a device: the card less its
 // context and neighbours, or less where a fraction is set.
 func (w *Watch) SetLimit(pid, device int, limit event.Bytes) {
 	w.limitOf[place{pid,
@@ -105,7 +108,8 @@ func (w *Watch) Steps(pid int, rank *int, rows []event.Step) []event.Finding {
 	for _, row := range rows {
 		p := w.processes[place{pid, row.Device}]
 		if p == nil {
-			p = &process{}
+			p = &process{pid: pid}
+			p.spike.key = fmt.Sprintf("peak %d %d ", pid, row.Device)
 			w.processes[place{pid, row.Device}] = p
 		}
 		if rank != nil {
@@ -131,7 +135,7 @@ func (w *Watch) hostBeside(pid int, rank *int, row event.Step) []event.Finding {
 	return w.Steps(pid, rank, []event.Step{host})
 }
 
-// sameHost says that what the process's host memory is judged by was not read anew.
+// sameHost reports whether what the process's host memory is judged by was not read anew.
 func (p *process) sameHost(row event.Step) bool {
 	if p.byHeap {
 		return row.Heap == p.last.Heap
@@ -139,8 +143,14 @@ func (p *process) sameHost(row event.Step) bool {
 	return row.Anonymous == p.last.Anonymous
 }
 
-// Gone forgets a process that has ended.
-func (w *Watch) Gone(pid int) {
+// Gone forgets a process that has ended. It returns what is known better now than when it was said.
+func (w *Watch) Gone(pid int) []event.Finding {
+	var found []event.Finding
+	for at, p := range w.processes {
+		if at.pid == pid {
+			found = append(found, w.finally(at, p)...)
+		}
+	}
 	w.eval.end(pid)
 	delete(w.caches, pid)
 	delete(w.eval.known, pid)
@@ -150,16 +160,50 @@ func (w *Watch) Gone(pid int) {
 			delete(w.processes, at)
 		}
 	}
+	return found
 }
 
-// Asks gives what probes should be asked to do, once each.
+// Ended judges again what was said about the processes that are left at the end of an attempt.
+func (w *Watch) Ended() []event.Finding {
+	pids := map[int]bool{}
+	for at := range w.processes {
+		pids[at.pid] = true
+	}
+	var found []event.Finding
+	for pid := range pids {
+		found = append(found, w.Gone(pid)...)
+	}
+	return found
+}
+
+// finally words a leak with the figures of the whole run: those of its first steps may be far off.
+func (w *Watch) finally(at place, p *process) []event.Finding {
+	if p.leak == nil {
+		return nil
+	}
+	if t, leaks := p.series.Leak(w.limits); leaks {
+		p.leak = &t
+	}
+	for i, h := range p.holders {
+		if strings.Contains(h.Kind, " of ") { // so many elements it had when it was looked at
+			p.holders[i].At = p.heldAt
+		}
+	}
+	found := p.again(at.device)
+	for i := range found {
+		found[i].Evidence = append(found[i].Evidence, p.evidence(at.pid)...)
+	}
+	return found
+}
+
+// Asks returns what probes should be asked to do, once each.
 func (w *Watch) Asks() []Ask {
 	asks := w.asks
 	w.asks = nil
 	return asks
 }
 
-// Forecasts gives the predictions that hold now.
+// Forecasts returns the predictions that hold now.
 func (w *Watch) Forecasts() []Prediction {
 	var all []Prediction
 	for _, p := range w.forecasts {
@@ -295,8 +339,8 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 	return []event.Finding{p.leakFinding(t, row.Device)}
 }
 
-// overshadowed says that the same process's memory on a card rises faster: what a graph that is
-// kept there holds in host memory is no finding of its own.
+// overshadowed reports whether the same process's memory on a card rises faster: what a graph that
+// is kept there holds in host memory is no finding of its own.
 func (w *Watch) overshadowed(pid int, t Trend) bool {
 	for at, p := range w.processes {
 		if at.pid == pid && at.device != event.HostDevice && p.series.rising &&
@@ -311,8 +355,8 @@ func (w *Watch) overshadowed(pid int, t Trend) bool {
 // known to come and go.
 const mostTakenBack = 2
 
-// ended takes a leak back that rises no more: a cache that took long to fill, or garbage that was
-// collected after all. In the first steps nothing tells them apart.
+// ended withdraws a leak that rises no more: a cache that took long to fill, or garbage that was
+// collected after all. In the first steps these look like a leak.
 func (w *Watch) ended(p *process, row event.Step) []event.Finding {
 	lost, over := p.series.Ended(*p.leak, w.limits)
 	if !over {
@@ -413,12 +457,12 @@ func (c *collection) saw(floor float64) {
 	}
 }
 
-// doubts says that a rise may be garbage that was not collected yet.
+// doubts reports whether a rise may be garbage that was not collected yet.
 func (c *collection) doubts(t Trend) bool {
 	return c.helped && (c.pending || c.open > 0 || t.Onset > c.at)
 }
 
-// due says whether another collection may be asked for.
+// due reports whether another collection may be asked for.
 func (c *collection) due(step int64) bool {
 	return !c.pending && c.open == 0 && (c.times < fewTimes || step >= c.at+collectEvery)
 }
@@ -428,6 +472,7 @@ const lookSteps = 12
 
 func (p *process) leakFinding(t Trend, device int) event.Finding {
 	f := leakFinding(p.name(device), t, p.frames)
+	f.Key = fmt.Sprintf("leak %d %d", p.pid, device)
 	if len(p.holders) > 0 && p.holders[0].Models > 0 {
 		f.Detail, f.Remedies = "models_in_loop", []string{"release_models", "fresh_process"}
 	}
@@ -510,8 +555,8 @@ func (p *process) pace(row event.Step) time.Duration {
 	return max(p.stepTime, mean)
 }
 
-// forecast says when the floor will reach its limit: the first time, and again when the end has
-// come much nearer than was said, or is near.
+// forecast predicts when the floor will reach its limit. It does so the first time, and again when
+// the end has come much nearer than predicted, or is near.
 func (w *Watch) forecast(p *process, row event.Step, limit float64) []event.Finding {
 	f, told := p.series.Forecast(limit, w.limits)
 	name := p.name(row.Device)

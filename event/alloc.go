@@ -1,6 +1,6 @@
 package event
 
-// Kind says what an allocator did.
+// Kind is one thing that an allocator does.
 type Kind uint8
 
 // The kinds of a recorded allocator history, named as PyTorch names them.
@@ -28,7 +28,7 @@ func (k Kind) String() string {
 	return kindNames[0]
 }
 
-// KindOf is the inverse of String; an unknown name gives KindUnknown.
+// KindOf is the inverse of String. It returns KindUnknown for an unknown name.
 func KindOf(name string) Kind {
 	for i, n := range kindNames {
 		if n == name {
@@ -66,7 +66,7 @@ type Entry struct {
 	DeviceFree int64 // only for an OOM: bytes free on the card at that moment
 }
 
-// BlockState says who may use a block.
+// BlockState is whether a block is free, allocated or waiting for another stream.
 type BlockState uint8
 
 // States of a block at the moment of a snapshot.
@@ -109,8 +109,8 @@ type Recording struct {
 	History  History   // oldest first; a ring buffer may have lost the beginning
 	Segments []Segment // in order of address
 	Settings AllocatorSettings
-	Version  string // torch release whose rules apply, as far as the file tells; empty is unknown
-	// CutOff says that the history breaks off before the moment of Segments: the file was damaged.
+	Version  string // torch release whose rules apply, as far as the file has it; empty is unknown
+	// CutOff means that the history breaks off before the moment of Segments: the file was damaged.
 	CutOff bool
 }
 
@@ -160,7 +160,7 @@ func (c Category) String() string {
 	return categoryNames[0]
 }
 
-// CategoryOf is the inverse of String; an unknown name gives CategoryUnknown.
+// CategoryOf is the inverse of String. It returns CategoryUnknown for an unknown name.
 func CategoryOf(name string) Category {
 	for i, n := range categoryNames {
 		if n == name {

@@ -31,7 +31,7 @@ func (f Feed) Shm() Bytes {
 	return f.Each * Bytes(f.Workers*f.Prefetch)
 }
 
-// Sum says what the total is made of, and where.
+// Sum lists the parts of the total and their places.
 func (f Feed) Sum() string {
 	each := f.Each.String()
 	if f.Each == 0 {

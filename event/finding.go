@@ -15,7 +15,9 @@ const (
 // Finding is something memroom learnt about the user's job.
 type Finding struct {
 	// leak, fragmentation, thrash, spike, host_pressure, neighbour, forecast, ...
-	Kind     string   `json:"kind"`
+	Kind string `json:"kind"`
+	// Key names what a finding is about where it may be judged again: the latest of a key counts.
+	Key      string   `json:"key,omitempty"`
 	Detail   string   `json:"detail,omitempty"` // the situation, as `explain` names it: eval_batch, ...
 	Severity Severity `json:"severity"`
 	Title    string   `json:"title"` // one sentence, with the numbers
@@ -43,7 +45,7 @@ const (
 	WhereUnknown Where = "unknown"
 )
 
-// Verdict says how an attempt ended and why we think so. It is written as verdict.json.
+// Verdict is how an attempt ended, with the evidence. It is written as verdict.json.
 type Verdict struct {
 	ExitCode int    `json:"exit_code"`
 	Signal   string `json:"signal,omitempty"`
@@ -56,10 +58,13 @@ type Verdict struct {
 	Evidence []string `json:"evidence"`
 }
 
-// Restates says that a finding is about the same thing as an earlier one, about which more is known
-// now: its line of code, or that it has ended. A leak that goes on after it was withdrawn replaces
-// the withdrawal: both together would contradict each other.
+// Restates reports whether a finding is about the same thing as an earlier one, about which more is
+// known now: its line of code, or that it has ended. A leak that goes on after it was withdrawn
+// replaces the withdrawal: both together would contradict each other.
 func (f Finding) Restates(earlier Finding) bool {
+	if f.Key != "" && f.Key == earlier.Key {
+		return true
+	}
 	if f.Kind == "leak" && earlier.Kind == "leak" && f.Memory != "" && f.Memory == earlier.Memory &&
 		f.Severity != SeverityInfo && earlier.Severity == SeverityInfo {
 		return true

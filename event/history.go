@@ -29,7 +29,7 @@ const (
 	flagRare       = 1 << 7 // with a pool, a device_free or an address that is no multiple of 512
 )
 
-// Len gives the number of entries.
+// Len returns the number of entries.
 func (h *History) Len() int { return h.n }
 
 // Append adds an entry at the end.
@@ -82,7 +82,7 @@ func appendEntry(b []byte, e, last *Entry) []byte {
 	return b
 }
 
-// decodeEntry turns e, the entry before, into the next one and gives what is left of b.
+// decodeEntry turns e, the entry before, into the next one and returns what is left of b.
 func decodeEntry(b []byte, e *Entry) []byte {
 	head := b[0]
 	b = b[1:]
@@ -187,7 +187,7 @@ func (h *History) Backward() iter.Seq2[int, *Entry] {
 	}
 }
 
-// At gives the entry at an index, which must be below Len. It reads up to a chunk to find it; see
+// At returns the entry at an index, which must be below Len. It reads up to a chunk to find it; see
 // Finder for many.
 func (h *History) At(i int) Entry {
 	for _, e := range h.From(i) {
@@ -196,7 +196,7 @@ func (h *History) At(i int) Entry {
 	return Entry{}
 }
 
-// Finder gives entries by index, fast when they are near each other: it keeps the chunk it read
+// Finder reads entries by index, fast when they are near each other: it keeps the chunk it read
 // last.
 type Finder struct {
 	h       *History
@@ -205,10 +205,10 @@ type Finder struct {
 	Reads   int // chunks read so far
 }
 
-// Find gives a Finder. It must not be used after the history has grown.
+// Find returns a Finder. It must not be used after the history has grown.
 func (h *History) Find() *Finder { return &Finder{h: h, chunk: -1} }
 
-// At gives the entry at an index, which must be below Len.
+// At returns the entry at an index, which must be below Len.
 func (f *Finder) At(i int) Entry {
 	if c := i / chunkEntries; c != f.chunk {
 		f.chunk, f.entries = c, f.entries[:0]

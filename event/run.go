@@ -84,7 +84,7 @@ type Attempt struct {
 // could reap it.
 type Exit struct {
 	Attempt int       `json:"attempt"`
-	Code    int       `json:"exit_code"` // as a shell gives it: the process's own, or 128+n
+	Code    int       `json:"exit_code"` // as a shell reports it: the process's own, or 128+n
 	Signal  string    `json:"signal,omitempty"`
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`

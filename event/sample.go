@@ -27,11 +27,11 @@ type Sample struct {
 	Workers  *WorkersSample `json:"workers,omitempty"`
 }
 
-// WorkersSample is what the processes hold that other processes of the run started and that started
-// none themselves: what one of them holds, times their number. It is read, seldom, where
-// Proportional takes too long: the page tables of a trainer are large, and reading those of a
-// worker does not hold it up.
+// WorkersSample is what the worker processes hold that the program or its data loaders have forked,
+// as the probe names them: what one of them holds, times their number. Processes that a compiler or
+// another library starts for itself are none.
 type WorkersSample struct {
+	PID      int   `json:"pid"` // the one that was read; another one has a start of its own
 	Count    int   `json:"n"`
 	Resident Bytes `json:"rss"`
 	Private  Bytes `json:"private"` // pages that no other process maps: copied, or their own
@@ -49,7 +49,7 @@ type RaySample struct {
 // RayStore is the shared memory in which Ray keeps objects.
 type RayStore struct {
 	Capacity Bytes `json:"capacity"`
-	Filled   Bytes `json:"filled"` // pages that were written so far: the store gives none back
+	Filled   Bytes `json:"filled"` // pages that were written so far: the store frees none
 }
 
 // Unreclaimable is the host memory of the tree that the kernel cannot drop: what an OOM killer

@@ -22,7 +22,7 @@ type Op struct {
 	Pool uint8
 }
 
-// OpKind says what an Op asks for.
+// OpKind is the kind of request that an Op makes.
 type OpKind uint8
 
 // The kinds of request. Deferred frees are recorded where they completed, see FreePending.
@@ -38,16 +38,17 @@ const (
 	OpTry
 )
 
-// Tag says what an allocation is for, so that a report can name what is live at the peak.
+// Tag names the purpose of an allocation, so that a report can name what is live at the peak.
 type Tag struct {
 	Category Category `json:"category"`
 	// operation that made it, such as "linear" or "sdpa backward"
 	Op     string  `json:"op,omitempty"`
 	Module string  `json:"module,omitempty"` // where in the model, such as "layers.3.mlp"
+	Line   string  `json:"line,omitempty"`   // of the user's program, such as "train.py:12"
 	Stack  StackID `json:"-"`
 }
 
-// Mark says that from the operation at index At on, the program is in this phase of this step.
+// Mark means that from the operation at index At on, the program is in this phase of this step.
 type Mark struct {
 	At    int    `json:"at"`
 	Step  int    `json:"step"`  // 0 before the first step

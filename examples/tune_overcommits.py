@@ -43,6 +43,7 @@ def main():
     args = parser.parse_args()
 
     ray.init(
+        "local",
         num_cpus=args.cpus,
         include_dashboard=False,
         log_to_driver=False,

@@ -27,11 +27,13 @@ type Cursor struct {
 	checked time.Time // when the files were last looked at
 	begun   bool      // the first batch has been made
 
+	part *inWindow // nil: all rows are read, or none yet
+
 	early     map[int64][]table.Pick // batches behind the first whose rows were read with it
 	earlyRows []*table.Rows
 }
 
-// NewCursor gives a cursor over one epoch.
+// NewCursor returns a cursor over one epoch.
 func NewCursor(d *Dataset, pool *Pool, spec Spec, epoch uint64) *Cursor {
 	key := spec
 	key.Batch, key.Drop = 0, false // the order does not depend on them
@@ -79,7 +81,7 @@ func (c *Cursor) Fill(ctx context.Context, k, next int64,
 		w := c.epoch.Find(position)
 		info := c.epoch.Windows[w]
 		end := min(to, info.First+info.Rows)
-		c.places = c.epoch.Places(w, position-info.First, end-info.First, c.places)
+		c.places = c.placesOf(w, position-info.First, end-info.First, c.places)
 		key := windowKey{c.order, c.number, w}
 		if rows, own := c.first(ctx, key, info, k, next); rows != nil {
 			for _, pick := range own {
@@ -128,8 +130,8 @@ func (c *Cursor) Fill(ctx context.Context, k, next int64,
 // checkEvery is how often files are looked at while a window of theirs is handed out.
 const checkEvery = 50 * time.Millisecond
 
-// unchanged says whether the files of a window are still what was indexed. Its rows are decoded
-// already, but the rows of the next windows would not fit to them.
+// unchanged returns an error if the files of a window are no longer what was indexed. Its rows are
+// decoded already, but the rows of the next windows would not match them.
 func (c *Cursor) unchanged(w int) error {
 	if time.Since(c.checked) < checkEvery {
 		return nil
@@ -164,6 +166,12 @@ func (c *Cursor) ahead(w int, next int64) {
 		c.pool.release(key, held)
 	}
 }
+
+// Classes is how well the epoch is mixed.
+func (c *Cursor) Classes() float64 { return Classes(c.epoch) }
+
+// Rows is how many rows the epoch has.
+func (c *Cursor) Rows() int64 { return c.epoch.Rows() }
 
 // Windows is how many windows the epoch has.
 func (c *Cursor) Windows() int { return len(c.epoch.Windows) }

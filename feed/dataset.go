@@ -22,7 +22,7 @@ import (
 	"memroom/feed/table"
 )
 
-// Spec says which data, and in which order.
+// Spec describes which data is read, and in which order.
 type Spec struct {
 	Sources []string       `json:"sources"`
 	Columns []string       `json:"columns,omitempty"`
@@ -32,10 +32,8 @@ type Spec struct {
 	Batch   int            `json:"batch"`
 	Drop    bool           `json:"drop_last,omitempty"`
 	Options format.Options `json:"options"`
+	Part    *order.Part    `json:"part,omitempty"` // of the rows; nil: all of them
 }
-
-// DefaultWindow is the shuffle window: it does not follow the budget, so that the order does not.
-const DefaultWindow = 16 << 20
 
 // Dataset is the indexed files.
 type Dataset struct {
@@ -43,12 +41,14 @@ type Dataset struct {
 	Rows     int64
 	Skipped  int64    // bad rows that were left out
 	BadFiles []string // files that were left out whole, and why
-	Files    []string
+	Files    []string // as they may be printed
+	names    []string // as they are opened: addresses may hold secrets
 	files    []*openFile
 	blocks   []place
 	sizes    []order.Block
 	options  format.Options
 	patterns []string
+	parts    partCounts
 }
 
 type openFile struct {
@@ -64,6 +64,7 @@ type openFile struct {
 type place struct {
 	file  int
 	block format.Block
+	first int64 // row of the file
 }
 
 // Open indexes the files, or takes their indexes from the cache.
@@ -72,19 +73,22 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 	if err != nil {
 		return nil, err
 	}
-	d := &Dataset{options: o, Files: names, patterns: sources}
+	d := &Dataset{options: o, names: names, patterns: sources}
+	for _, name := range names {
+		d.Files = append(d.Files, source.Shown(name))
+	}
 	var fields []format.Field
 	folders, folderColumns := foldersOf(names, o)
 	for i, name := range names {
 		if progress != nil {
-			progress(fmt.Sprintf("index %d of %d: %s", i+1, len(names), name))
+			progress(fmt.Sprintf("index %d of %d: %s", i+1, len(names), d.Files[i]))
 		}
 		f, err := openPlain(name, o)
 		if err != nil {
 			d.Close()
 			return nil, err
 		}
-		ix, err := indexOf(f, o)
+		ix, err := indexOf(f, name, o)
 		if err != nil && o.Skip && len(names) > 1 && f.Check() == nil {
 			// A file that cannot be read at all, such as Parquet that was cut off, is left out
 			// whole.
@@ -102,15 +106,17 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 		if own := chosen(all, columns); len(ix.Fields) > 0 && len(own) > 0 {
 			if fields == nil {
 				fields = own
-			} else if fields, err = format.Merge(fields, own, name, format.Loose(ix.Format)); err != nil {
+			} else if fields, err = format.Merge(fields, own, f.Name(), format.Loose(ix.Format)); err != nil {
 				d.Close()
 				return nil, err
 			}
 		}
 		d.Skipped += ix.Skipped
+		first := int64(0)
 		for _, b := range ix.Blocks {
 			b.Bytes += b.Rows * folderBytes(folders[i])
-			d.blocks = append(d.blocks, place{i, b})
+			d.blocks = append(d.blocks, place{i, b, first})
+			first += b.Rows
 			d.sizes = append(d.sizes, order.Block{Rows: b.Rows, Bytes: b.Bytes})
 			d.Rows += b.Rows
 		}
@@ -123,7 +129,7 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 		d.Close()
 		return nil, fmt.Errorf("%s is empty: it has neither rows nor a line of column names. Is it "+
 			"still being written?",
-			strings.Join(names[:min(len(names), 3)], ", "))
+			strings.Join(d.Files[:min(len(names), 3)], ", "))
 	}
 	var opened []source.File
 	for _, f := range d.files {
@@ -142,8 +148,8 @@ func Open(sources, columns []string, o format.Options, progress func(string)) (*
 	return d, nil
 }
 
-// chosen gives the fields of a file that the user wants, so that others may differ between files.
-// Where one is not there it gives all, so that what is said about it names them.
+// chosen returns the fields of a file that the user wants, so that others may differ between files.
+// Where one is missing it returns all, so that the error lists them.
 func chosen(fields []format.Field, columns []string) []format.Field {
 	if len(columns) == 0 {
 		return fields
@@ -160,13 +166,13 @@ func chosen(fields []format.Field, columns []string) []format.Field {
 	return wanted
 }
 
-// Changed says which of the files are no longer what was indexed.
+// Changed returns an error if files are no longer what was indexed.
 func (d *Dataset) Changed() error {
 	names, err := namesOf(d.patterns, d.options)
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(names, d.Files) {
+	if !slices.Equal(names, d.names) {
 		return fmt.Errorf("files were added or removed since the data was indexed: start the " +
 			"stream again")
 	}
@@ -186,8 +192,9 @@ func (d *Dataset) Changed() error {
 	return nil
 }
 
-// Fingerprint tells data from other data: the files' names without their folders, their rows and
-// where blocks lie. It stays the same when files are copied to another place.
+// Fingerprint distinguishes one dataset from another by the files' names without their folders,
+// their rows and where blocks lie. It stays the same when files are copied to another place, or
+// when an address is signed anew.
 func (d *Dataset) Fingerprint() string {
 	sum := sha256.New()
 	var text []byte // no fmt: large sets have tens of thousands of blocks, and resuming waits for it
@@ -210,9 +217,13 @@ func (d *Dataset) Close() {
 	}
 }
 
-// Epoch gives the order of one epoch.
+// Epoch returns the order of one epoch.
 func (d *Dataset) Epoch(s Spec, number uint64) *order.Epoch {
-	return order.NewEpoch(d.sizes, s.Window, s.Shuffle, s.Seed, number)
+	sizes := d.sizes
+	if s.Part != nil {
+		sizes = d.partSizes(*s.Part)
+	}
+	return order.NewEpoch(sizes, s.Window, s.Shuffle, s.Seed, number)
 }
 
 // LargestBlock is the decoded size of the largest block, and where it is.
@@ -228,7 +239,7 @@ func (d *Dataset) LargestBlock() (int64, string) {
 	return size, where
 }
 
-// unchanged says whether the files of some blocks are still what was indexed.
+// unchanged returns an error if the files of some blocks are no longer what was indexed.
 func (d *Dataset) unchanged(blocks []int32) error {
 	last := -1
 	for _, b := range blocks {
@@ -259,7 +270,7 @@ func (d *Dataset) decode(b int32) (*table.Rows, error) {
 	return rows, err
 }
 
-// decoderOf gives the decoder of a file that has not changed.
+// decoderOf returns the decoder of a file that has not changed.
 func (d *Dataset) decoderOf(file int) (format.Decoder, error) {
 	f := d.files[file]
 	if err := f.Check(); err != nil {
@@ -279,9 +290,9 @@ func (d *Dataset) decoderOf(file int) (format.Decoder, error) {
 	return f.decoder, nil
 }
 
-// indexOf gives the index of a file, from the cache where it is the same file.
-func indexOf(f source.File, o format.Options) (*format.Index, error) {
-	path := cachePath(f.Name(), o)
+// indexOf returns the index of a file, from the cache if the file is the same.
+func indexOf(f source.File, name string, o format.Options) (*format.Index, error) {
+	path := cachePath(name, o)
 	if ix := readIndex(path); ix != nil && ix.Identity == f.Identity() {
 		return ix, nil
 	}
@@ -301,7 +312,7 @@ func indexOf(f source.File, o format.Options) (*format.Index, error) {
 	return ix, nil
 }
 
-const indexVersion = 5
+const indexVersion = 6
 
 func cachePath(name string, o format.Options) string {
 	cache, err := os.UserCacheDir()

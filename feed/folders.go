@@ -18,13 +18,13 @@ import (
 // hiveMissing is the name of a folder whose rows miss the value.
 const hiveMissing = "__HIVE_DEFAULT_PARTITION__"
 
-// folderValue is what one folder says.
+// folderValue is the value that one folder's name stands for.
 type folderValue struct {
 	name, value string
 	missing     bool
 }
 
-// folderValues gives what the folders of a file say, the outermost first.
+// folderValues returns the values in the names of a file's folders, the outermost first.
 func folderValues(file string) []folderValue {
 	parts := strings.Split(filepath.ToSlash(file), "/")
 	var found []folderValue
@@ -41,7 +41,7 @@ func folderValues(file string) []folderValue {
 	return found
 }
 
-// foldersOf gives what the folders of Parquet files hold, and the columns that makes.
+// foldersOf returns what the folders of Parquet files hold, and the columns that makes.
 func foldersOf(names []string, o format.Options) ([][]folderValue, [][]format.Field) {
 	values := make([][]folderValue, len(names))
 	for i, name := range names {
@@ -52,7 +52,7 @@ func foldersOf(names []string, o format.Options) ([][]folderValue, [][]format.Fi
 	return values, folderFields(values)
 }
 
-// lacking gives the values of folders whose columns a file does not hold itself.
+// lacking returns the values of folders whose columns a file does not hold itself.
 func lacking(fields []format.Field, values []folderValue) map[string]folderValue {
 	left := map[string]folderValue{}
 	for _, v := range values {
@@ -63,8 +63,8 @@ func lacking(fields []format.Field, values []folderValue) map[string]folderValue
 	return left
 }
 
-// folderFields gives the fields of each file's folders. They are whole numbers where all values of
-// that name are, otherwise texts.
+// folderFields returns the fields of each file's folders. They are whole numbers where all values
+// of that name are, otherwise texts.
 func folderFields(values [][]folderValue) [][]format.Field {
 	text := map[string]bool{}
 	for _, file := range values {
@@ -87,7 +87,7 @@ func folderFields(values [][]folderValue) [][]format.Field {
 	return fields
 }
 
-// withFolders gives the fields of a file and of its folders. What the file itself holds wins.
+// withFolders returns the fields of a file and of its folders. What the file itself holds wins.
 func withFolders(own, folders []format.Field) []format.Field {
 	all := slices.Clone(own)
 	for _, f := range folders {
@@ -107,7 +107,7 @@ func folderBytes(values []folderValue) int64 {
 	return total
 }
 
-// folderDecoder adds the columns of folders to what a file's own decoder gives.
+// folderDecoder adds the columns of folders to those that a file's own decoder returns.
 type folderDecoder struct {
 	format.Decoder
 	values map[string]folderValue // of columns that the file does not hold
@@ -158,7 +158,7 @@ func (f *folderDecoder) add(columns []table.Column, count int,
 	return all, nil
 }
 
-// repeated gives a column that has the same value in every row.
+// repeated returns a column that has the same value in every row.
 func repeated(c table.Column, v folderValue, count int) table.Data {
 	d := &table.NewRows([]table.Column{c}, count, int64(count*len(v.value))).Data[0]
 	number, _ := strconv.ParseInt(v.value, 10, 64)

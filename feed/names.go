@@ -11,8 +11,8 @@ import (
 	"memroom/feed/source"
 )
 
-// namesOf gives the files that the user named, in a fixed order. A folder stands for the files
-// below it whose names tell their format, where that is one format.
+// namesOf returns the files that the user named, in a fixed order. A folder stands for the files
+// below it whose names imply their format, where that is one format.
 func namesOf(sources []string, o format.Options) ([]string, error) {
 	var patterns []string
 	for _, s := range sources {
@@ -33,7 +33,7 @@ func namesOf(sources []string, o format.Options) ([]string, error) {
 	return source.Expand(patterns)
 }
 
-// ofOneFormat gives the files of a folder that can be read.
+// ofOneFormat returns the files of a folder that can be read.
 func ofOneFormat(folder string, inside []string, o format.Options) ([]string, error) {
 	found := map[string][]string{}
 	for _, name := range inside {

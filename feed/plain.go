@@ -15,8 +15,8 @@ import (
 	"memroom/feed/source"
 )
 
-// openPlain opens a file. One that is compressed as a whole, whatever its name says, cannot be read
-// from the middle: it is unpacked once into a file without a name in the temporary folder.
+// openPlain opens a file. A file that is compressed as a whole, whatever its name, cannot be read
+// from the middle. It is unpacked once into a file without a name in the temporary folder.
 func openPlain(name string, o format.Options) (source.File, error) {
 	f, err := source.Open(name)
 	if err != nil {
@@ -42,9 +42,9 @@ func openPlain(name string, o format.Options) (source.File, error) {
 			err = fmt.Errorf("the compressed data ends before it should: it was cut off or is still " +
 				"being written")
 		}
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	return &unpacked{File: plain, name: name, identity: f.Identity(), size: size}, nil
+	return &unpacked{File: plain, name: f.Name(), identity: f.Identity(), size: size}, nil
 }
 
 func unpack(to io.Writer, f source.File, packed string) (int64, error) {

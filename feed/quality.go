@@ -8,28 +8,31 @@ import (
 	"memroom/feed/order"
 )
 
-// Quality says how well an order mixes the rows.
+// Quality measures how well an order mixes the rows.
 type Quality struct {
-	// Correlation of a row's place in the data with its position in the epoch: 0 is what a full
-	// permutation gives, 1 is no shuffle.
+	// Correlation of a row's place in the data with its position in the epoch: 0 for a full
+	// permutation, 1 for no shuffle.
 	Correlation float64 `json:"correlation"`
-	// Spread is the mean distance in the data of rows that follow each other, as a part of what a
-	// full permutation gives.
+	// Spread is the mean distance in the data of rows that follow each other, as a part of the
+	// distance in a full permutation.
 	Spread float64 `json:"spread"`
+	// Classes is the share of ten classes that a large batch holds if the data is sorted by class.
+	Classes float64 `json:"classes"`
 	// Window is the number of rows that are mixed with each other, in the median window.
 	Window int64 `json:"window_rows"`
 }
 
 func (q Quality) String() string {
 	return fmt.Sprintf("each window mixes %s; rows that follow each other lie %.0f %% as far apart in "+
-		"the data as after a full shuffle; correlation with the data's order %.3f",
-		event.Count(q.Window, "row"), 100*q.Spread, q.Correlation)
+		"the data as after a full shuffle; correlation with the data's order %.3f; of ten classes that "+
+		"lie one after another a batch holds %.1f", event.Count(q.Window, "row"), 100*q.Spread,
+		q.Correlation, 10*q.Classes)
 }
 
 // MeasureQuality looks at up to 100,000 positions of an epoch.
 func MeasureQuality(d *Dataset, e *order.Epoch) Quality {
 	if e.Rows() < 2 {
-		return Quality{Spread: 1, Window: e.Rows()}
+		return Quality{Spread: 1, Classes: 1, Window: e.Rows()}
 	}
 	firsts := make([]int64, len(d.sizes))
 	for i := 1; i < len(firsts); i++ {
@@ -49,14 +52,14 @@ func MeasureQuality(d *Dataset, e *order.Epoch) Quality {
 	}
 	cov, varX, varY := n*sumXY-sumX*sumY, n*sumXX-sumX*sumX, n*sumYY-sumY*sumY
 	q := Quality{Spread: distance / pairs / (float64(e.Rows()) / 3),
-		Window: e.Windows[len(e.Windows)/2].Rows}
+		Classes: Classes(e), Window: e.Windows[len(e.Windows)/2].Rows}
 	if varX > 0 && varY > 0 {
 		q.Correlation = cov / math.Sqrt(varX*varY)
 	}
 	return q
 }
 
-// rowAt gives the row of the data that comes at a position.
+// rowAt returns the row of the data that comes at a position.
 func (d *Dataset) rowAt(e *order.Epoch, firsts []int64, position int64) int64 {
 	w := e.Find(position)
 	info := e.Windows[w]
@@ -68,6 +71,21 @@ func (d *Dataset) rowAt(e *order.Epoch, firsts []int64, position int64) int64 {
 		place -= d.sizes[b].Rows
 	}
 	return -1
+}
+
+// Classes is how many of ten classes a large batch holds on average, as a share, where the data is
+// sorted by class: each block of a window is of one class. A full permutation has 1.
+func Classes(e *order.Epoch) float64 {
+	if len(e.Windows) < 2 {
+		return 1
+	}
+	const classes = 10
+	sum := 0.0
+	for _, w := range e.Windows {
+		missing := math.Pow(1-1.0/classes, float64(len(w.Blocks)))
+		sum += (1 - missing) * float64(w.Rows)
+	}
+	return sum / float64(max(1, e.Rows()))
 }
 
 // Blocks is how many blocks the data has.

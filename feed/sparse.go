@@ -21,9 +21,9 @@ const (
 )
 
 // first reads the rows of the first batch alone, where the window they belong to is not decoded yet
-// and the format can do that: a trainer that resumes gets its first batch before the whole window
-// is decoded, and works on it meanwhile. c.places are the rows. It gives nil where the window must
-// be waited for, which tells errors too.
+// and the format can do that. A trainer that resumes gets its first batch before the whole window
+// is decoded, and works on it meanwhile. c.places are the rows. It returns nil where the caller
+// must wait for the window, which also reports errors.
 func (c *Cursor) first(ctx context.Context, key windowKey, w order.Window, k, next int64) (
 	[]*table.Rows, []table.Pick) {
 	most := int(float64(w.Rows) * sparseShare)
@@ -79,7 +79,7 @@ func (c *Cursor) first(ctx context.Context, key windowKey, w order.Window, k, ne
 }
 
 // earlyBatches adds the rows of the consumer's next batches to c.places, where they are whole in
-// this window, and gives their numbers.
+// this window, and returns their numbers.
 func (c *Cursor) earlyBatches(key windowKey, w order.Window, k, next int64, most int) []int64 {
 	size := int64(c.spec.Batch)
 	var found []int64
@@ -88,14 +88,14 @@ func (c *Cursor) earlyBatches(key windowKey, w order.Window, k, next int64, most
 		if next <= k || from < 0 || from+size > w.Rows {
 			break
 		}
-		c.places = append(c.places, c.epoch.Places(key.index, from, from+size, nil)...)
+		c.places = append(c.places, c.placesOf(key.index, from, from+size, nil)...)
 		found = append(found, b)
 	}
 	return found
 }
 
-// wanted gives, for the rows in c.places, which rows of each block are needed, ascending, and where
-// each of them will lie.
+// wanted returns, for the rows in c.places, which rows of each block are needed, in ascending
+// order, and where each of them will lie.
 func (c *Cursor) wanted(w order.Window) ([][]int32, []table.Pick) {
 	starts := make([]int64, 0, len(w.Blocks)+1)
 	total := int64(0)
@@ -127,10 +127,10 @@ func (c *Cursor) wanted(w order.Window) ([][]int32, []table.Pick) {
 	return want, picks
 }
 
-// errNotSparse says that a format knows no shorter way to some rows.
+// errNotSparse means that a format cannot read some rows faster than all of them.
 var errNotSparse = errors.New("all rows must be read")
 
-// has says whether a window is decoded, or being decoded.
+// has reports whether a window is decoded, or being decoded.
 func (p *Pool) has(key windowKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

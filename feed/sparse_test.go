@@ -82,7 +82,7 @@ func TestFirstBatchAlone(t *testing.T) {
 	}
 }
 
-// atEnd says that no whole batch follows k in its window.
+// atEnd reports whether no whole batch follows k in its window.
 func atEnd(c *Cursor, k int64) bool {
 	return c.epoch.Find(k*250) != c.epoch.Find((k+2)*250-1)
 }

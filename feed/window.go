@@ -46,7 +46,7 @@ type Pool struct {
 	Decoded int64 // windows decoded, for the report
 }
 
-// NewPool gives a pool that holds at most limit bytes of decoded rows.
+// NewPool returns a pool that holds at most limit bytes of decoded rows.
 func NewPool(d *Dataset, limit int64, workers int) *Pool {
 	p := &Pool{d: d, whole: limit, limit: limit, workers: make(chan struct{}, workers),
 		windows: map[windowKey]*window{}}
@@ -54,8 +54,8 @@ func NewPool(d *Dataset, limit int64, workers int) *Pool {
 	return p
 }
 
-// Join and Leave say that a consumer has come and gone. Windows that one has left behind are kept
-// for the others, as far as there is room.
+// Join registers a consumer, and Leave removes it. Windows that it has left behind are kept for the
+// others, as far as there is room.
 func (p *Pool) Join() { p.count(1) }
 
 // Leave is the end of a Join.
@@ -67,8 +67,9 @@ func (p *Pool) count(by int) {
 	p.readers += by
 }
 
-// take gives a window, decoding it if nobody has. With wait it waits for room; without, it gives
-// nil where there is none. mixed says that rows will be read in another order than they lie.
+// take returns a window, decoding it if nobody has. With wait it waits for room; without, it
+// returns nil where there is none. mixed is set where rows will be read in another order than they
+// are stored.
 func (p *Pool) take(key windowKey, w order.Window, mixed, wait bool) *window {
 	size := p.sizeOf(w)
 	p.mu.Lock()
@@ -147,7 +148,7 @@ func (p *Pool) evict() bool {
 	return false
 }
 
-// recycle gives the buffers of a window to the next one. One that is still being decoded keeps its
+// recycle hands the buffers of a window to the next one. One that is still being decoded keeps its
 // own.
 func (w *window) recycle() {
 	select {

@@ -104,8 +104,8 @@ func TestAmplifies(t *testing.T) {
 	}
 }
 
-// TestOnACPUASizeCanBeChosen: where nothing says what is needed, a training on the CPU is told that
-// it can choose; one that knows its need is not.
+// TestOnACPUASizeCanBeChosen: if the need is unknown, the answer for a training on the CPU mentions
+// that a size can be chosen. If the need is known, it does not.
 func TestOnACPUASizeCanBeChosen(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts Facts
@@ -138,8 +138,8 @@ func TestLibrariesAreNamedOnce(t *testing.T) {
 	}
 }
 
-// TestForeign: a program whose framework no remedy reaches is not launched again, and its user is
-// told what to write. One framework within reach is enough to try.
+// TestForeign: a program whose framework no remedy reaches is not launched again, and its user
+// learns what to write. One framework within reach is reason enough to try.
 func TestForeign(t *testing.T) {
 	foreign := Tried{Frameworks: []string{"jax"}}.Foreign()
 	for _, words := range []string{"jax.checkpoint", "donate_argnums",
@@ -185,6 +185,29 @@ func TestRefused(t *testing.T) {
 		}
 		if c.refused && !strings.Contains(plan.Impossible, "a graph's edges") {
 			t.Errorf("%s: the reason is not said: %s", name, plan.Impossible)
+		}
+	}
+}
+
+// TestHelped: what makes the peak hardly smaller is not why an attempt did not run out.
+func TestHelped(t *testing.T) {
+	cut := Sentence{Kind: "applied", Text: "Linear: 3 micro-batches", ID: remedy.MicroBatch}
+	slight := cut
+	slight.Slight = true
+	inside := []Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelProcess}}
+	outside := []Remedy{{ID: remedy.MicroBatch, Level: remedy.LevelArgs}}
+	for _, c := range []struct {
+		tried Tried
+		want  bool
+	}{
+		{Tried{Remedies: inside, Said: []Sentence{cut}}, true},
+		{Tried{Remedies: inside, Said: []Sentence{slight}}, false},
+		{Tried{Remedies: inside, Said: []Sentence{{Kind: "declined"}}}, false},
+		{Tried{Remedies: outside, Said: []Sentence{slight}}, true},
+		{Tried{Remedies: inside}, true},
+	} {
+		if got := c.tried.Helped(); got != c.want {
+			t.Errorf("%+v: %v", c.tried, got)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"memroom/remedy"
 )
 
-// Mapping says which of a program's own arguments set the micro-batch and how many of them make a
+// Mapping names the program's own arguments that set the micro-batch and how many of them make a
 // step. A name that begins with a dash is a flag, another one a key=value argument or a key of the
 // config file.
 type Mapping struct {
@@ -130,8 +130,8 @@ func (m Mapping) overridden(args []string) Mapping {
 	return m
 }
 
-// Argument gives the value of --name VALUE, --name=VALUE or name=VALUE; the last one counts, as in
-// argparse.
+// Argument returns the value of --name VALUE, --name=VALUE or name=VALUE; the last one counts, as
+// in argparse.
 func Argument(args []string, name string) string {
 	value := ""
 	for i, a := range args {

@@ -73,8 +73,8 @@ type Left struct {
 	Why string    `json:"why"`
 }
 
-// Choose gives the next launch after an attempt that ran out of memory. Each stage of the ladder is
-// tried once; what is in effect tells how far we are.
+// Choose returns the next launch after an attempt that ran out of memory. Each stage of the ladder
+// is tried once; the remedies in effect show how far we are.
 func Choose(f Facts, o Options) Plan {
 	if f.Foreign != "" && f.Where != event.WhereShm {
 		return f.impossible(o, f.Foreign)
@@ -114,7 +114,7 @@ func (f Facts) trainsOnCPU() bool {
 	return f.onHost() && f.Where != event.WhereShm && !f.UsesGPU && !f.Idle
 }
 
-// notYet gives those that are not in effect, or with other parameters.
+// notYet returns those that are not in effect, or with other parameters.
 func notYet(wanted, on []Remedy) []Remedy {
 	var fresh []Remedy
 	for _, w := range wanted {
@@ -256,51 +256,43 @@ func Words(remedies []Remedy) []string {
 	return words
 }
 
-// title says what the remedies do together, in a line. What is done only as far as needed is said
-// once.
+// title returns what the remedies do together, in a line.
 func title(remedies []Remedy) string {
 	var names []string
-	asNeeded := false
 	for _, r := range remedies {
-		name, measured := r.name()
-		if name != "" && !slices.Contains(names, name) {
+		if name := r.name(); name != "" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-		asNeeded = asNeeded || measured
 	}
 	text := strings.Join(names, ", ")
 	if last := strings.LastIndex(text, ", "); last > 0 {
 		text = text[:last] + " and" + text[last+1:]
 	}
-	if asNeeded {
-		text += ", as far as needed"
-	}
 	return text
 }
 
-// name is the short name of a remedy; measured: the probe decides how far it goes. Settings that
-// cost nothing have none.
-func (r Remedy) name() (name string, measured bool) {
+// name is the short name of a remedy. Settings that cost nothing have none.
+func (r Remedy) name() string {
 	switch r.ID {
 	case remedy.ExpandableSegments, remedy.ChunkedLoss, remedy.PinMemory, remedy.SetToNone,
 		remedy.ActivationBudget:
-		return "", false
+		return ""
 	case remedy.OptimizerFused:
 		if r.Params.Slices {
-			return "", false
+			return ""
 		}
 	case remedy.MicroBatch:
 		if r.Level == remedy.LevelProcess && r.Params.Size == 0 && r.Params.Pieces == 0 {
-			return "smaller micro-batches", true
+			return "smaller micro-batches"
 		}
 	case remedy.Checkpointing:
-		return "activation checkpointing", true
+		return "activation checkpointing"
 	case remedy.ActivationOffload:
-		return "offload of activations", r.Params.Measured
+		return "offload of activations"
 	case remedy.OptimizerOffload:
-		return "offload of optimizer state", r.Params.Measured
+		return "offload of optimizer state"
 	}
-	return r.Words(), false
+	return r.Words()
 }
 
 func (r Remedy) microBatchWords() string {

@@ -70,7 +70,7 @@ func TestEndsDivideNothing(t *testing.T) {
 	}
 }
 
-// TestLastMoments: told only where both figures are known.
+// TestLastMoments: the last moment is described only if both figures are known.
 func TestLastMoments(t *testing.T) {
 	for _, c := range []struct {
 		requested, allocated event.Bytes
@@ -260,30 +260,29 @@ func TestShortNames(t *testing.T) {
 		return Remedy{ID: id, Level: remedy.LevelArgs, Params: remedy.Params{Factor: 2}}
 	}
 	for _, c := range []struct {
-		r        Remedy
-		name     string
-		measured bool
+		r    Remedy
+		name string
 	}{
-		{inProcess(remedy.MicroBatch, remedy.Params{}), "smaller micro-batches", true},
-		{inProcess(remedy.MicroBatch, remedy.Params{Size: 3}), "micro-batches of 3 samples", false},
+		{inProcess(remedy.MicroBatch, remedy.Params{}), "smaller micro-batches"},
+		{inProcess(remedy.MicroBatch, remedy.Params{Size: 3}), "micro-batches of 3 samples"},
 		{inProcess(remedy.MicroBatch, remedy.Params{Pieces: 3}),
-			"the batch split into 3 micro-batches", false},
+			"the batch split into 3 micro-batches"},
 		{args(remedy.MicroBatch),
-			"a 2 times smaller micro-batch, by the command's own arguments", false},
-		{inProcess(remedy.Checkpointing, remedy.Params{}), "activation checkpointing", true},
-		{inProcess(remedy.ActivationOffload, remedy.Params{}), "offload of activations", false},
+			"a 2 times smaller micro-batch, by the command's own arguments"},
+		{inProcess(remedy.Checkpointing, remedy.Params{}), "activation checkpointing"},
+		{inProcess(remedy.ActivationOffload, remedy.Params{}), "offload of activations"},
 		{inProcess(remedy.ActivationOffload, remedy.Params{Measured: true}),
-			"offload of activations", true},
+			"offload of activations"},
 		{inProcess(remedy.OptimizerOffload, remedy.Params{Measured: true}),
-			"offload of optimizer state", true},
-		{inProcess(remedy.OptimizerFused, remedy.Params{Slices: true}), "", false},
-		{inProcess(remedy.OptimizerFused, remedy.Params{}), "a fused optimizer", false},
-		{inProcess(remedy.SetToNone, remedy.Params{}), "", false},
-		{inProcess(remedy.DataLoaderWorkers, remedy.Params{}), "no data loader workers", false},
-		{atMostWorkers(1), "at most one data loader worker", false},
+			"offload of optimizer state"},
+		{inProcess(remedy.OptimizerFused, remedy.Params{Slices: true}), ""},
+		{inProcess(remedy.OptimizerFused, remedy.Params{}), "a fused optimizer"},
+		{inProcess(remedy.SetToNone, remedy.Params{}), ""},
+		{inProcess(remedy.DataLoaderWorkers, remedy.Params{}), "no data loader workers"},
+		{atMostWorkers(1), "at most one data loader worker"},
 	} {
-		if name, measured := c.r.name(); name != c.name || measured != c.measured {
-			t.Errorf("%+v: %q, %v", c.r, name, measured)
+		if name := c.r.name(); name != c.name {
+			t.Errorf("%+v: %q", c.r, name)
 		}
 	}
 	if workers(remedy.Params{}) != 0 || workers(*new(remedy.Params)) != 0 {

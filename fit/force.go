@@ -37,7 +37,7 @@ func Force(text string) (Remedy, error) {
 	return r, err
 }
 
-// valued gives the parameters for a value in the remedy's own unit.
+// valued returns the parameters for a value in the remedy's own unit.
 func (r Remedy) valued(value string) (p remedy.Params, err error) {
 	switch r.ID {
 	case remedy.MicroBatch:

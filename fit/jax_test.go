@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestLinesOfJAX: what helps is told with the line of the script and what to write there.
+// TestLinesOfJAX: advice names the line of the script and what to write there.
 func TestLinesOfJAX(t *testing.T) {
 	const plain = `import jax, jax.numpy as jnp
 

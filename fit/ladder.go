@@ -14,7 +14,7 @@ type Stage struct {
 	Remedies []Remedy `json:"remedies"`
 }
 
-// Ladder gives the stages for a wall, cheapest first. What changes the mathematics is on it only
+// Ladder returns the stages for a wall, cheapest first. What changes the mathematics is on it only
 // with consent, and after what does not.
 func Ladder(f Facts, o Options) []Stage {
 	var stages []Stage
@@ -54,7 +54,7 @@ func deviceLadder(f Facts, o Options) []Stage {
 		p.Later = p.Failed && f.ranOutLater()
 		return []Remedy{inProcess(remedy.MicroBatch, p), inProcess(remedy.Checkpointing, p)}
 	}
-	// A step in slices gives the same numbers as one over all parameters, and costs nothing: it
+	// A step in slices has the same result as one over all parameters, and costs nothing. So it
 	// need not wait until a second attempt runs out there.
 	first := []Remedy{{ID: remedy.ExpandableSegments, Level: remedy.LevelEnv},
 		inProcess(remedy.ChunkedLoss, remedy.Params{}),
@@ -108,7 +108,7 @@ func (f Facts) fragmented() bool {
 
 // ranOutLater reports whether training ran out that had done some steps with nothing changed: they
 // fit as they are, and what ran out comes later. The step after the first has optimizer state
-// beside it; a leak and fragmentation grow from the start.
+// next to it; a leak and fragmentation grow from the start.
 func (f Facts) ranOutLater() bool {
 	return f.Steps > 2 && len(f.On) == 0 && f.Leaked == 0 && !f.fragmented() &&
 		(f.Phase == "forward" || f.Phase == "backward")

@@ -9,7 +9,7 @@ import (
 	"memroom/remedy"
 )
 
-// of gives the remedy of that id and level in a stage.
+// of returns the remedy of that id and level in a stage.
 func of(t *testing.T, remedies []Remedy, id remedy.ID) Remedy {
 	t.Helper()
 	at := slices.IndexFunc(remedies, func(r Remedy) bool {
@@ -108,8 +108,8 @@ func TestFactorFollowsThePhase(t *testing.T) {
 	}
 }
 
-// TestRanOutLater: steps that were done as they are fit, and what ran out comes later. What grows
-// from the start, or ran out elsewhere, says nothing of that.
+// TestRanOutLater: after several steps, the steps fit as they are and memory ran out later. Memory
+// that grows from the start, or ran out elsewhere, is no sign of that.
 func TestRanOutLater(t *testing.T) {
 	card := Facts{Where: event.WhereGPU, Steps: 40, Phase: "forward", Limit: event.GiB}
 	for name, c := range map[string]struct {
@@ -242,7 +242,7 @@ func TestAdviceFits(t *testing.T) {
 	}
 }
 
-// TestReasons: the end says what is missing and what would help, with the figures.
+// TestReasons: the end names what is missing and what would help, with the figures.
 func TestReasons(t *testing.T) {
 	const none = "no batch to split"
 	for name, c := range map[string]struct {
@@ -264,12 +264,12 @@ func TestReasons(t *testing.T) {
 			"torch.no_grad"},
 		"card": {Facts{Where: event.WhereGPU, Idle: true, Limit: gib}, "torch.no_grad",
 			"load less"},
-		"libraries": {Facts{Where: event.WhereCgroup, Idle: true, Limit: 3 * gib,
-			Libraries: 2 * gib},
-			"Python and its libraries take 2GiB of the 3GiB", none},
+		"libraries": {Facts{Where: event.WhereCgroup, Idle: true, Limit: 4 * gib,
+			Libraries: 3 * gib},
+			"Python and its libraries take 3GiB of the 4GiB", none},
 		"libraries, a third": {Facts{Where: event.WhereHost, Idle: true, Limit: 3 * gib,
 			Libraries: gib},
-			"take 1GiB of the 3GiB", none},
+			"leaves 2GiB for data, weights", "makes them smaller"},
 		"libraries, little": {Facts{Where: event.WhereHost, Idle: true, Limit: 4 * gib,
 			Libraries: gib},
 			none, "Python and its libraries"},
@@ -334,9 +334,8 @@ func TestReasons(t *testing.T) {
 func TestTitles(t *testing.T) {
 	for want, f := range map[string]Facts{
 		"smaller micro-batches, activation checkpointing, offload of activations and offload of " +
-			"optimizer state, as far as needed": {Where: event.WhereGPU},
-		"at most one data loader worker, smaller micro-batches and activation checkpointing, as far as " +
-			"needed": {Where: event.WhereHost},
+			"optimizer state": {Where: event.WhereGPU},
+		"at most one data loader worker, smaller micro-batches and activation checkpointing": {Where: event.WhereHost},
 		"at most one data loader worker": {Where: event.WhereHost, UsesGPU: true},
 	} {
 		if got := Choose(f, Options{}).Title; got != want {

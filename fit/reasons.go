@@ -22,14 +22,15 @@ func (f Facts) impossible(o Options, reason string) Plan {
 		plan.Impossible += ". A higher limit helps, or micro-batches of a size that you choose: " +
 			"--remedy micro_batch=SAMPLES"
 	}
-	if words := f.librariesWords(); words != "" && reason != words {
+	if words := f.librariesWords(); words != "" && !strings.Contains(reason, words) {
 		plan.Impossible += ". " + words
 	}
 	return plan
 }
 
-// CannotFit says the end of the attempts: with what is needed at the least, where that is more than
-// is there. A lower figure was found under what has run out all the same, so it explains nothing.
+// CannotFit returns the reason for the end of the attempts, with the least amount needed if that is
+// more than there is. A lower amount explains nothing, because memory ran out although there was
+// more.
 func CannotFit(why string, needs, limit event.Bytes) (string, event.Bytes) {
 	switch {
 	case needs == 0 || limit > 0 && needs <= limit:
@@ -44,9 +45,9 @@ func CannotFit(why string, needs, limit event.Bytes) (string, event.Bytes) {
 const OfLeak = "what the program keeps grows with every step, until nothing is left. No remedy " +
 	"stops a leak; a smaller batch or a higher limit only delays the end"
 
-// leaks says whether another attempt would be in vain because of a leak. The first time it would be
-// where the leak took half of what there is beside libraries: to give back all of the rest would
-// not make twice as many steps. With remedies in effect a large part is enough.
+// leaks reports whether another attempt would be in vain because of a leak. The first time it would
+// be where the leak took half of what there is next to libraries: to give back all of the rest
+// would not make twice as many steps. With remedies in effect a large part is enough.
 func (f Facts) leaks() bool {
 	if f.Limit == 0 || f.Leaked == 0 {
 		return false
@@ -58,8 +59,8 @@ func (f Facts) leaks() bool {
 	return f.Leaked >= (f.Limit-min(f.Libraries, f.Limit/2))/2
 }
 
-// GivenUp says the end after the last attempt that may be made: the reason, and what is needed at
-// the least, where that is known.
+// GivenUp describes the end after the last attempt that may be made: the reason, and the least
+// amount needed if that is known.
 func (f Facts) GivenUp(attempts int) (string, event.Bytes) {
 	if f.Hopeless != "" {
 		return f.Hopeless, f.Needs
@@ -71,7 +72,7 @@ func (f Facts) GivenUp(attempts int) (string, event.Bytes) {
 		attempts, f.lastMoment()), f.Allocated+f.Requested, f.Limit)
 }
 
-// lastMoment says where the last attempt ran out; empty where that is not known.
+// lastMoment describes where the last attempt ran out. It is empty if that is not known.
 func (f Facts) lastMoment() string {
 	if f.Requested == 0 || f.Allocated == 0 {
 		return ""
@@ -98,15 +99,15 @@ var outOfReach = map[string]string{
 		"XLA_PYTHON_CLIENT_PREALLOCATE=false",
 }
 
-// nothingToActOn says why no remedy found anything to do, and what would help.
+// nothingToActOn explains why no remedy found anything to do, and what would help.
 func (f Facts) nothingToActOn() string {
 	const start = "memory ran out outside of a training step, where there is no batch to split. "
 	switch {
 	case f.oneTensor():
 		return fmt.Sprintf("one tensor of %s is too large, and it is made outside of a batch. %s",
 			f.Requested, kernelHelp)
-	case f.librariesWords() != "":
-		return f.librariesWords() // what is left is too little for anything
+	case f.librariesFill():
+		return f.librariesWords() + ". What helps: a higher limit"
 	case f.Where == event.WhereShm:
 		return start + "What helps: fewer data loader workers, or a larger /dev/shm"
 	case f.onHost() && f.UsesTorch:
@@ -126,7 +127,7 @@ const kernelHelp = "If it is a matrix over all samples, what helps is to compute
 	"to " +
 	"use fewer samples (inducing points) or a smaller data type"
 
-// sameAgain says that a tighter plan changed nothing about the moment at which memory runs out.
+// sameAgain reports that a tighter plan changed nothing about the moment at which memory runs out.
 func (f Facts) sameAgain() string {
 	text := fmt.Sprintf("a request for %s failed with %s held, as in the attempt before: no remedy "+
 		"that keeps the results makes that moment smaller", f.Requested, f.Allocated)
@@ -136,7 +137,7 @@ func (f Facts) sameAgain() string {
 	return text
 }
 
-// allTried says that the ladder has ended, and why the batch stayed whole where it did.
+// allTried reports that the ladder has ended, and why the batch stayed whole where it did.
 func (f Facts) allTried() string {
 	text := "every remedy that keeps the results was tried"
 	if f.Whole != "" {
@@ -154,12 +155,18 @@ func (f Facts) oneTensor() bool {
 	return f.Requested > 0 && f.Limit > 0 && f.Requested >= f.Limit/4
 }
 
-// librariesWords say what no remedy makes smaller, where that is much of the limit on host memory.
+// librariesWords say what no remedy makes smaller, where that is much of the limit on host memory,
+// and how little is left for all the rest.
 func (f Facts) librariesWords() string {
 	if !f.onHost() || f.Where == event.WhereShm || f.Libraries == 0 || f.Limit == 0 ||
 		f.Libraries < f.Limit/3 {
 		return ""
 	}
-	return fmt.Sprintf("Python and its libraries take %s of the %s before training begins; "+
-		"no remedy makes them smaller. What helps: a higher limit", f.Libraries, f.Limit)
+	return fmt.Sprintf("Python and its libraries take %s of the %s before training begins, which leaves "+
+		"%s for data, weights, gradients and optimizer state", f.Libraries, f.Limit, max(0, f.Limit-f.Libraries))
+}
+
+// librariesFill reports whether libraries alone explain that memory ran out.
+func (f Facts) librariesFill() bool {
+	return f.librariesWords() != "" && f.Libraries >= f.Limit*3/4
 }

@@ -54,6 +54,7 @@ type Sentence struct {
 	Predicted event.Bytes `json:"predicted,omitempty"`
 	Needs     event.Bytes `json:"needs,omitempty"`
 	Limit     event.Bytes `json:"limit,omitempty"`
+	Slight    bool        `json:"slight,omitempty"` // it makes the peak smaller by less than 1 %
 	Rows      int         `json:"rows,omitempty"`
 	Pieces    int         `json:"pieces,omitempty"`
 	Twice     float64     `json:"twice,omitempty"`
@@ -104,9 +105,9 @@ func (r Record) Stuck() bool {
 		len(before.Remedies) > 0
 }
 
-// NoTraining says why the last attempt is no success although it ended with exit code 0: it trained
-// nothing, and one before it did. Empty where there is no such sign. An attempt that went on from a
-// checkpoint may have found nothing left to do.
+// NoTraining explains why the last attempt is no success although it ended with exit code 0: it
+// trained nothing, and one before it did. Empty where there is no such sign. An attempt that went
+// on from a checkpoint may have found nothing left to do.
 func (r Record) NoTraining() string {
 	last := r.Last()
 	if last == nil || last.Steps > 0 || last.Resumed != "" {
@@ -163,7 +164,7 @@ func (t Tried) Refused() bool {
 		func(s Sentence) bool { return s.Kind != "declined" })
 }
 
-// Ending says in a few words how an attempt ended.
+// Ending describes in a few words how an attempt ended.
 func (t Tried) Ending() string {
 	switch {
 	case t.OutOf != "":
@@ -174,7 +175,20 @@ func (t Tried) Ending() string {
 	return fmt.Sprintf("ended with exit code %d", t.ExitCode)
 }
 
-// Hopeless gives the words in which an attempt said that nothing can help, and what would be
+// Helped reports whether a remedy took effect and made the peak clearly smaller, as far as it said.
+func (s Sentence) Helped() bool { return s.Kind == "applied" && !s.Slight }
+
+// Helped reports whether anything that was changed can be why an attempt did not run out. Where
+// nothing was said, nobody knows.
+func (t Tried) Helped() bool {
+	outside := func(r Remedy) bool {
+		return r.Level == remedy.LevelArgs || r.Level == remedy.LevelEnv && t.Reserved > 0
+	}
+	return len(t.Said) == 0 || slices.ContainsFunc(t.Remedies, outside) ||
+		slices.ContainsFunc(t.Said, Sentence.Helped)
+}
+
+// Hopeless returns the words in which an attempt said that nothing can help, and what would be
 // needed; "" when it did not.
 func (t Tried) Hopeless() (string, event.Bytes) {
 	why, needs := "", event.Bytes(0)
@@ -186,7 +200,7 @@ func (t Tried) Hopeless() (string, event.Bytes) {
 	return why, needs
 }
 
-// Foreign gives what helps where the program uses no framework but one that remedies do not reach
+// Foreign returns what helps where the program uses no framework but one that remedies do not reach
 // into; "" otherwise. Libraries import several: one that is within reach is enough to try.
 func (t Tried) Foreign() string {
 	if len(t.Frameworks) == 1 {
@@ -195,8 +209,8 @@ func (t Tried) Foreign() string {
 	return ""
 }
 
-// Whole gives the words in which the probe said why it did not split the batch; "" where it did, or
-// never tried.
+// Whole returns the words in which the probe said why it did not split the batch; "" where it did,
+// or never tried.
 func (t Tried) Whole() string {
 	why := ""
 	for _, s := range t.Said {
@@ -211,9 +225,9 @@ func (t Tried) Whole() string {
 	return why
 }
 
-// Amplifies gives the reason why results are rounded differently where this training makes more of
-// it: a remedy that took effect, or a library that did without its work space; "" where neither is
-// the case.
+// Amplifies returns the reason why results are rounded differently where this training makes more
+// of it: a remedy that took effect, or a library that did without its work space; "" where neither
+// is the case.
 func (t Tried) Amplifies() string {
 	for _, s := range t.Said {
 		if s.Kind != "declined" && s.Amplifies != "" {

@@ -25,7 +25,7 @@ type Remembered struct {
 	RanOut int `json:"ran_out,omitempty"`
 }
 
-// Relaxed gives the remedies that the next run begins with: where less than half of the limit was
+// Relaxed returns the remedies that the next run begins with: where less than half of the limit was
 // used, the command's own arguments divide the micro-batch by half as much. A division that ran out
 // once is never gone back to, so this cannot swing. (What is done inside the process is measured
 // anew in every run.)
@@ -86,7 +86,7 @@ func isImmaterial(flag string) bool {
 	return false
 }
 
-// Script gives the argument that is the program: the first Python file, else the command itself.
+// Script returns the argument that is the program: the first Python file, else the command itself.
 func Script(args []string) string {
 	for _, a := range args {
 		if filepath.Ext(a) == ".py" {

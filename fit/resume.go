@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Resume says how a program goes on from a checkpoint.
+// Resume describes how a program goes on from a checkpoint.
 type Resume struct {
 	Patterns []string // globs of the checkpoints, the newest of which counts
 	// arguments to add, with {latest} in them; empty: the program finds it itself or cannot

@@ -13,9 +13,9 @@ const shortestLiteral = 2
 // fast.
 const mostLiterals = 200
 
-// literalsOf gives texts in lower case of which every match of an expression has at least one. None
-// where nothing is known: then any text may match. Looking for a text takes a fraction of the time
-// of an expression, and most expressions match nothing in most logs.
+// literalsOf returns texts in lower case of which every match of an expression has at least one.
+// None where nothing is known: then any text may match. Looking for a text takes a fraction of the
+// time of an expression, and most expressions match nothing in most logs.
 func literalsOf(source string) []string {
 	parsed, err := syntax.Parse(source, syntax.Perl)
 	if err != nil {

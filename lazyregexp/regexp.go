@@ -1,6 +1,6 @@
 // Package lazyregexp is regular expressions that are compiled when they are first used. The readers
 // of logs have hundreds of them. Compiled together they take 4 MiB and 25 ms, and most processes
-// that carry them, such as the supervisor beside a training, never read a log.
+// that carry them, such as the supervisor next to a training, never read a log.
 package lazyregexp
 
 import (
@@ -23,7 +23,8 @@ type Regexp struct {
 // one that no test uses is found all the same.
 var inTest = strings.HasSuffix(strings.TrimSuffix(os.Args[0], ".exe"), ".test")
 
-// New gives the expression of a text. A text that is no regular expression panics at the first use.
+// New returns the expression of a text. A text that is no regular expression panics at the first
+// use.
 func New(source string) *Regexp {
 	r := &Regexp{source: source}
 	if inTest {
@@ -76,5 +77,5 @@ func (r *Regexp) ReplaceAllString(s, with string) string {
 	return r.ready().ReplaceAllString(s, with)
 }
 
-// String gives the expression's text.
+// String returns the expression's text.
 func (r *Regexp) String() string { return r.source }

@@ -1,7 +1,7 @@
 // Package lint knows the memory mistakes that training code makes: which there are, why each costs
-// memory, how to mend it. The walk over the syntax tree is Python (probe/py/_memroom_probe/lint),
-// because the machine that trains has the right Python and its grammar; it says where a rule is
-// broken, this package says what that means.
+// memory, how to fix it. The walk over the syntax tree is Python (lint/py), because the machine
+// that trains has the right Python and its grammar. The walk finds where a rule is broken, this
+// package explains what that means.
 //
 // [Rules] is the catalogue, [Decode] reads what the walk found in one file, [Mend] applies edits
 // and [Diff] shows them.
@@ -46,7 +46,7 @@ func (e *Edit) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &fields)
 }
 
-// Answer is what the walk says about one file.
+// Answer is the walk's result for one file.
 type Answer struct {
 	File         string
 	Findings     []Finding
@@ -56,7 +56,7 @@ type Answer struct {
 	Note         string    // what the reader should know about the file; "" for most
 }
 
-// Decode reads one line of the walk's output and gives every finding its words.
+// Decode reads one line of the walk's output and adds the words of every finding.
 func Decode(line []byte) (Answer, error) {
 	var raw struct {
 		File         string `json:"file"`

@@ -11,8 +11,8 @@ import (
 	"memroom/event"
 )
 
-// TestDecodeGivesTheRulesWords: what the walk says, with the rule's own words around it. A fix is
-// safe only where there is one.
+// TestDecodeGivesTheRulesWords: the walk's findings have the rule's own words around them. A fix is
+// safe only if there is one.
 func TestDecodeGivesTheRulesWords(t *testing.T) {
 	rule := Rules()[0]
 	line := fmt.Sprintf(`{"file":"a.py","note":"n","cells_skipped":2,"findings":[
@@ -143,7 +143,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// TestDiffIsAPatch: applied to the text, a diff of any edits gives the mended text.
+// TestDiffIsAPatch: a diff of any edits, applied to the text, yields the mended text.
 func TestDiffIsAPatch(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 2))
 	for range 300 {
@@ -169,7 +169,7 @@ func TestDiffIsAPatch(t *testing.T) {
 	}
 }
 
-// applied is what patch does, strictly: every line of a hunk must be where the hunk says.
+// applied does what patch does, strictly: every line of a hunk must be where the hunk places it.
 func applied(t *testing.T, text, diff string) string {
 	t.Helper()
 	before := strings.Split(text, "\n")

@@ -23,25 +23,31 @@ func childOf(parent, pid, pages int) map[string]string {
 	return files
 }
 
-// TestWorkersOfATree: a process in the middle is none, nor is one whose parent is not of the run,
-// as an orphan that the keeper adopted.
+// TestWorkersOfATree: those that the probe has named and that live; other processes of the run,
+// such as a compiler's, are none, wherever they stand in the tree.
 func TestWorkersOfATree(t *testing.T) {
-	two := &event.WorkersSample{Count: 2, Resident: 200 * event.KiB, Private: 60 * event.KiB}
+	two := func(first int) *event.WorkersSample {
+		return &event.WorkersSample{PID: first, Count: 2, Resident: 200 * event.KiB,
+			Private: 60 * event.KiB}
+	}
 	for name, c := range map[string]struct {
-		parents map[int]int // process: its parent
-		want    *event.WorkersSample
+		forked []int
+		want   *event.WorkersSample
 	}{
-		"two leaves":             {map[int]int{11: 10, 20: 11, 21: 11}, two},
-		"an orphan beside them":  {map[int]int{11: 10, 20: 11, 21: 11, 30: 10}, two},
-		"one in the middle":      {map[int]int{11: 10, 12: 11, 20: 12, 21: 12}, two},
-		"a leaf and two orphans": {map[int]int{11: 10, 20: 11, 30: 10, 31: 10}, nil},
-		"a chain":                {map[int]int{11: 10, 12: 11, 13: 12}, nil},
+		"nobody was named": {nil, nil},
+		"two":              {[]int{20, 21}, two(20)},
+		"one":              {[]int{20}, nil},
+		"one has ended":    {[]int{20, 99}, nil},
+		"one of a helper":  {[]int{21, 30}, two(21)},
 	} {
 		files := map[string]string{}
-		follow := &Tree{}
-		for pid, parent := range c.parents {
+		follow := &Tree{Forked: map[int]bool{}}
+		for pid, parent := range map[int]int{11: 10, 12: 11, 20: 11, 21: 11, 30: 12, 31: 12} {
 			files = join(files, childOf(parent, pid, 10))
 			follow.pids = append(follow.pids, pid)
+		}
+		for _, pid := range c.forked {
+			follow.Forked[pid] = true
 		}
 		slices.Sort(follow.pids)
 		follow.Proc = NewProc(tree(t, files))
@@ -75,7 +81,7 @@ func TestTreesThatCannotBeRead(t *testing.T) {
 	if pss, ok := alone.Proportional(time.Minute, time.Minute); !ok || pss.All != 40*event.KiB {
 		t.Errorf("of one process: %+v %v", pss, ok)
 	}
-	follow.pids = []int{11, 20, 21}
+	follow.pids, follow.Forked = []int{11, 20, 21}, map[int]bool{20: true, 21: true}
 	if got := follow.Workers(); got != nil {
 		t.Errorf("workers that cannot be read: %+v", got)
 	}
@@ -138,7 +144,8 @@ func TestParentsInACircle(t *testing.T) {
 	}
 }
 
-// TestErrorsOfSingleFigures: what is not there is told as that, with no figure beside it.
+// TestErrorsOfSingleFigures: a missing file is reported as missing, with no figure next to the
+// error.
 func TestErrorsOfSingleFigures(t *testing.T) {
 	p := NewProc(t.TempDir())
 	statm, err := p.Statm(5)
@@ -279,7 +286,7 @@ func TestFiguresOfProcesses(t *testing.T) {
 	}
 }
 
-// TestReadingAFolder: something that is there and cannot be read is told as such.
+// TestReadingAFolder: a path that exists and cannot be read is reported as unreadable.
 func TestReadingAFolder(t *testing.T) {
 	dir := t.TempDir()
 	var wrong *os.PathError
@@ -382,7 +389,7 @@ func TestFiguresThatAreNone(t *testing.T) {
 	}
 }
 
-// TestCgroupThatWentAway: no members, no figures, and zeros beside the error.
+// TestCgroupThatWentAway: no members, no figures, and zeros next to the error.
 func TestCgroupThatWentAway(t *testing.T) {
 	for version := 1; version <= 2; version++ {
 		c := &Cgroup{Dir: filepath.Join(t.TempDir(), "gone"), Version: version}

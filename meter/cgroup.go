@@ -23,7 +23,7 @@ type Cgroup struct {
 // it means none.
 const noLimit = event.Bytes(1) << 60
 
-// FindCgroup gives the memory cgroup of a process, from its /proc/PID/cgroup and the mounts in
+// FindCgroup returns the memory cgroup of a process, from its /proc/PID/cgroup and the mounts in
 // /proc/self/mountinfo. On hybrid systems the version that has the memory controller wins.
 func FindCgroup(procRoot string, pid string) (*Cgroup, error) {
 	membership, err := os.ReadFile(filepath.Join(procRoot, pid, "cgroup"))
@@ -118,8 +118,8 @@ func (c *Cgroup) Processes() ([]int, error) {
 	return pids, nil
 }
 
-// groupsBelow gives the sub-groups. A folder's count of links says whether there are any, without
-// listing it.
+// groupsBelow returns the sub-groups. A folder's count of links reports whether there are any,
+// without listing it.
 func (c *Cgroup) groupsBelow() []*Cgroup {
 	var st syscall.Stat_t
 	if err := syscall.Stat(c.Dir, &st); err != nil || st.Nlink == 2 {
@@ -136,7 +136,7 @@ func (c *Cgroup) groupsBelow() []*Cgroup {
 	return groups
 }
 
-// HasMemory says whether the memory controller is on for this cgroup: in version 2 it must be
+// HasMemory reports whether the memory controller is on for this cgroup: in version 2 it must be
 // delegated. The root cgroup has no accounting of its own.
 func (c *Cgroup) HasMemory() bool {
 	_, err := os.Stat(filepath.Join(c.Dir, c.file("memory.current", "memory.usage_in_bytes")))
@@ -225,8 +225,8 @@ func (c *Cgroup) Quick() (current event.Bytes, kills int64, err error) {
 	return current, kills, err
 }
 
-// OOMCounts gives how often the limit was hit with nothing left to reclaim, and how many processes
-// were killed for it, sub-groups included.
+// OOMCounts returns how often the limit was hit with nothing left to reclaim, and how many
+// processes were killed for it, sub-groups included.
 func (c *Cgroup) OOMCounts() (oom, kills int64) {
 	if c.Version == 2 {
 		events := c.table("memory.events")
@@ -246,7 +246,7 @@ func (c *Cgroup) Limit() event.Bytes {
 	return lowest
 }
 
-// limit gives the lowest limit and the cgroup that sets it; the innermost of equal ones, and this
+// limit returns the lowest limit and the cgroup that sets it; the innermost of equal ones, and this
 // one when there is none.
 func (c *Cgroup) limit() (lowest event.Bytes, setter string) {
 	setter = c.Dir

@@ -117,8 +117,8 @@ func TestWorkersAreTwoOrMore(t *testing.T) {
 		return files
 	}
 	for n, want := range map[int]*event.WorkersSample{0: nil, 1: nil,
-		2: {Count: 2, Resident: 200 * event.KiB, Private: 62 * event.KiB},
-		3: {Count: 3, Resident: 300 * event.KiB, Private: 93 * event.KiB}} {
+		2: {PID: 20, Count: 2, Resident: 200 * event.KiB, Private: 62 * event.KiB},
+		3: {PID: 20, Count: 3, Resident: 300 * event.KiB, Private: 93 * event.KiB}} {
 		all := []map[string]string{process(10, 1, 0, "11 ")}
 		list := ""
 		for i := range n {
@@ -126,7 +126,8 @@ func TestWorkersAreTwoOrMore(t *testing.T) {
 			all = append(all, child(20+i))
 		}
 		all = append(all, process(11, 5, 0, list))
-		follow := &Tree{Proc: NewProc(tree(t, join(all...))), Keeper: 10}
+		follow := &Tree{Proc: NewProc(tree(t, join(all...))), Keeper: 10,
+			Forked: map[int]bool{20: true, 21: true, 22: true}}
 		follow.Refresh(time.Now())
 		var s event.Sample
 		follow.Read(&s, true)

@@ -33,7 +33,7 @@ func KernelOOMKills(since time.Duration) ([]OOMKill, error) {
 	return killsIn(func(into []byte) (int, error) { return unix.Read(fd, into) }, since), nil
 }
 
-// killsIn reads records until there are no more: each read gives one.
+// killsIn reads records until there are no more. Each call of read returns one record.
 func killsIn(read func(into []byte) (int, error), since time.Duration) (kills []OOMKill) {
 	buf := make([]byte, 8<<10)
 	for {

@@ -29,7 +29,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// process gives the files of one process of so many pages: resident, of them file and shared.
+// process returns the files of one process of so many pages: resident, of them file and shared.
 func process(pid, resident, shared int, children string) map[string]string {
 	dir := fmt.Sprintf("%d/", pid)
 	return map[string]string{

@@ -22,7 +22,7 @@ type Proc struct {
 // NewProc reads the /proc mounted at root. It reuses one buffer and is for one goroutine.
 func NewProc(root string) *Proc { return &Proc{Root: root, buf: make([]byte, 16<<10)} }
 
-// read gives the content of a small file. The bytes are valid until the next call.
+// read returns the content of a small file. The bytes are valid until the next call.
 func (p *Proc) read(parts ...string) ([]byte, error) {
 	data, err := readInto(p.buf, filepath.Join(append([]string{p.Root}, parts...)...))
 	if cap(data) > cap(p.buf) {
@@ -92,7 +92,7 @@ func (p *Proc) Statm(pid int) (Statm, error) {
 	return Statm{Resident: r, Anonymous: max(0, r-s)}, nil
 }
 
-// Status is what /proc/PID/status says about memory, and who the process is.
+// Status is what /proc/PID/status holds about memory, and which process it is.
 type Status struct {
 	Name                          string
 	Anonymous, File, Shared, Swap event.Bytes
@@ -180,7 +180,7 @@ type Shares struct {
 	Private  event.Bytes // pages that no other process maps
 }
 
-// Environ gives the environment a process was started with. What the program changed later is not
+// Environ returns the environment a process was started with. What the program changed later is not
 // in it.
 func (p *Proc) Environ(pid int) (map[string]string, error) {
 	data, err := p.read(strconv.Itoa(pid), "environ")
@@ -196,7 +196,7 @@ func (p *Proc) Environ(pid int) (map[string]string, error) {
 	return env, nil
 }
 
-// CommandLine gives a process's arguments.
+// CommandLine returns a process's arguments.
 func (p *Proc) CommandLine(pid int) ([]string, error) {
 	data, err := p.read(strconv.Itoa(pid), "cmdline")
 	if err != nil {

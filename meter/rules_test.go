@@ -63,7 +63,7 @@ func TestQuickReading(t *testing.T) {
 // TestTreeParts: anonymous, shared and file pages of a process add up to its resident pages,
 // whatever the slower file said a moment before. A process without pages has ended.
 func TestTreeParts(t *testing.T) {
-	// status says 4 KiB shared; statm says 3 pages resident, of them none shared by now
+	// status has 4 KiB shared; statm has 3 pages resident, of them none shared by now
 	root := tree(t, join(process(10, 1, 0, "11 12 13 "), process(11, 3, 0, ""),
 		process(12, 0, 0, ""), process(13, 8, 6, "")))
 	follow := &Tree{Proc: NewProc(root), Keeper: 10}
@@ -85,7 +85,7 @@ func TestTreeParts(t *testing.T) {
 }
 
 // TestWalksAreRationed: the walk is repeated when enough time has passed for what it cost, and
-// every five seconds at most where a cgroup tells nearly everything. The cgroup's list is read each
+// every five seconds at most if a cgroup lists nearly everything. The cgroup's list is read each
 // time.
 func TestWalksAreRationed(t *testing.T) {
 	root := tree(t, join(process(10, 1, 0, "11 "), process(11, 1, 0, ""),
@@ -120,8 +120,7 @@ func TestWalksAreRationed(t *testing.T) {
 	}
 }
 
-// TestWorkersAlone: processes that others of the tree started and that started none are workers.
-// One of them is read.
+// TestWorkersAlone: one of the processes that were named is read for all of them.
 func TestWorkersAlone(t *testing.T) {
 	shell := exec.Command("sh", "-c", "sleep 60 & sleep 60 & wait")
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -138,6 +137,10 @@ func TestWorkersAlone(t *testing.T) {
 		follow.Refresh(time.Now())
 		s = event.Sample{}
 		follow.Read(&s, true)
+	}
+	follow.Forked = map[int]bool{}
+	for _, pid := range follow.Processes() {
+		follow.Forked[pid] = pid != shell.Process.Pid
 	}
 	got := follow.Workers()
 	if got == nil || got.Count != 2 || got.Private <= 0 || got.Resident < got.Private {

@@ -8,8 +8,8 @@ import (
 	"memroom/event"
 )
 
-// SharedMemory gives the size and use of a tmpfs, as a rule /dev/shm, where DataLoader workers and
-// Ray put their data.
+// SharedMemory returns the size and use of a tmpfs, as a rule /dev/shm, where DataLoader workers
+// and Ray put their data.
 func SharedMemory(path string) (total, used event.Bytes, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {

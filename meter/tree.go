@@ -22,6 +22,8 @@ type Tree struct {
 	Whole  bool    // the keeper is one of the processes: it was not we who started it
 	Except []int   // children of the keeper that are not the run: our own processes
 	Cgroup *Cgroup // nil without one
+	// Forked are the workers that the program has forked, as its probe names them.
+	Forked map[int]bool
 
 	pids     []int
 	walked   map[int]bool        // found by the last walk
@@ -31,7 +33,7 @@ type Tree struct {
 	walkCost time.Duration
 }
 
-// Processes gives the processes found at the last refresh, in ascending order.
+// Processes returns the processes found at the last refresh, in ascending order.
 func (t *Tree) Processes() []int { return t.pids }
 
 // Resident is what a process held at the last reading.
@@ -39,8 +41,8 @@ func (t *Tree) Resident(pid int) event.Bytes { return t.resident[pid] }
 
 // Refresh looks for the processes again. The cgroup's list is one file and read each time. The walk
 // over descendants opens a file for each thread of the run, so the slower it is the less often it
-// is made: it never takes more than a four-hundredth of the time, and where the cgroup tells nearly
-// everything it is made every five seconds.
+// is made: it never takes more than a four-hundredth of the time. If the cgroup lists nearly
+// everything, the walk is made every five seconds at most.
 func (t *Tree) Refresh(now time.Time) {
 	t.pids = t.pids[:0]
 	pause := 400 * t.walkCost
@@ -72,7 +74,7 @@ func (t *Tree) walk(pid int, found map[int]bool) {
 	}
 }
 
-// Children gives the processes whose parent is pid: from the kernel's own lists, or where it was
+// Children returns the processes whose parent is pid: from the kernel's own lists, or where it was
 // built without them by looking at every process.
 func (p *Proc) Children(pid int) []int {
 	tasks := filepath.Join(p.Root, strconv.Itoa(pid), "task")
@@ -147,7 +149,7 @@ func (t *Tree) Read(s *event.Sample, detail bool) {
 	}
 }
 
-// Proportional sums the proportional set size of the tree and gives up, with ok false, as soon as
+// Proportional sums the proportional set size of the tree and stops, with ok false, as soon as
 // it has taken longer than each for one process, whose memory lock a page-table walk holds, or than
 // all for the tree.
 func (t *Tree) Proportional(each, all time.Duration) (total Shares, ok bool) {
@@ -165,18 +167,13 @@ func (t *Tree) Proportional(each, all time.Duration) (total Shares, ok bool) {
 	return total, total.All > 0
 }
 
-// Workers reads one of the processes that others of the tree started and that started none
-// themselves, and counts it for all of them: forked workers do the same work. It gives nil where
-// there are fewer than two.
+// Workers reads one of the program's forked workers and counts it for all of them: they do the same
+// work. It returns nil where fewer than two live.
 func (t *Tree) Workers() *event.WorkersSample {
-	parents := map[int]bool{}
-	for _, pid := range t.pids {
-		parents[t.split[pid].Parent] = true
-	}
 	var total event.WorkersSample
 	one := 0
 	for _, pid := range t.pids {
-		if parents[pid] || !slices.Contains(t.pids, t.split[pid].Parent) {
+		if !t.Forked[pid] || t.resident[pid] == 0 {
 			continue
 		}
 		if total.Count++; one == 0 {
@@ -190,12 +187,13 @@ func (t *Tree) Workers() *event.WorkersSample {
 	if err != nil {
 		return nil
 	}
+	total.PID = one
 	total.Resident = event.Bytes(total.Count) * shares.Resident
 	total.Private = event.Bytes(total.Count) * shares.Private
 	return &total
 }
 
-// Largest gives the process with the most resident memory.
+// Largest returns the process with the most resident memory.
 func (t *Tree) Largest() (pid int, resident event.Bytes) {
 	for _, p := range t.pids {
 		if m, err := t.Proc.Statm(p); err == nil && m.Resident > resident {

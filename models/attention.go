@@ -2,7 +2,7 @@ package models
 
 import "memroom/tape"
 
-// attention says how a block attends.
+// attention describes how a block attends.
 type attention struct {
 	dropout float64
 	groups  int64 // query heads per key head
@@ -12,7 +12,7 @@ type attention struct {
 	plain   bool  // eager: no cast after the softmax (BERT)
 }
 
-// attend is transformers' attention interface on [B, heads, S, d] tensors; it gives [B, S, heads,
+// attend is transformers' attention interface on [B, heads, S, d] tensors; it returns [B, S, heads,
 // d], contiguous, and for eager attention the probabilities, which the caller's variables keep
 // alive.
 func (c *ctx) attend(a attention, q, k, v, mask *tape.Tensor) (out, weights *tape.Tensor) {

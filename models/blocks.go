@@ -110,7 +110,7 @@ func tokenInputs(r Run) func(g *tape.Graph) []*tape.Tensor {
 	return maskedInputs(r)
 }
 
-// maskedInputs is a batch of token ids with the attention mask that tokenizers give.
+// maskedInputs is a batch of token ids with the attention mask that tokenizers return.
 func maskedInputs(r Run) func(g *tape.Graph) []*tape.Tensor {
 	return func(g *tape.Graph) []*tape.Tensor {
 		in := []*tape.Tensor{g.Input(tape.I64, r.Batch, r.Seq)}
@@ -173,7 +173,7 @@ const (
 	everyModels = 450
 )
 
-// before says whether the run is one of an older transformers.
+// before reports whether the run is one of an older transformers.
 func (r Run) before(release int) bool { return r.Transformers > 0 && r.Transformers < release }
 
 // causalLoss is ForCausalLMLoss: fp32 logits against labels shifted by one.
@@ -247,7 +247,7 @@ func (c *ctx) plainLoss(logits, labels *tape.Tensor) *tape.Tensor {
 	return out
 }
 
-// asInput hands on what a model's input layer gives: adapters under checkpointing want its
+// asInput returns the output of a model's input layer. Adapters under checkpointing need its
 // gradient.
 func (c *ctx) asInput(x *tape.Tensor) *tape.Tensor {
 	if c.InputGrads {

@@ -75,14 +75,6 @@ func TestWhatEveryModelAsksFor(t *testing.T) {
 	for _, name := range strings.Fields(torchvisionNames) {
 		see("torchvision "+name, asked(map[string]any{"model_type": "torchvision", "name": name}))
 	}
-	for _, name := range models.PresetNames() {
-		config, err := models.Preset(name)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		see("preset "+name, built(config))
-	}
 	for name := range want {
 		if !seen[name] && !*update {
 			t.Errorf("%s is gone", name)
@@ -158,8 +150,8 @@ func built(c *models.Config) string {
 	return fmt.Sprintf("%d parameters", m.Root.Count())
 }
 
-// asked is what a model asks for in two ways of training it: the number of requests and a hash of
-// their sizes in order. A configuration that is refused gives the reason.
+// asked returns what a model requests in two ways of training it: the number of requests and a hash
+// of their sizes in order. For a configuration that is refused it returns the reason.
 func asked(config map[string]any) string {
 	c := models.ConfigOf(config)
 	said := []string{built(models.ConfigOf(config))}

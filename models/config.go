@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -57,7 +58,7 @@ func (c *Config) complain(format string, args ...any) {
 	c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
 }
 
-// Has says whether a field is present and not null.
+// Has reports whether a field is present and not null.
 func (c *Config) Has(names ...string) bool { _, _, ok := c.lookup(names); return ok }
 
 // Int reads a whole number that must be at least one; a missing field without default is an error.
@@ -199,6 +200,25 @@ func (c *Config) Flags(names ...string) []bool {
 	return out
 }
 
+// layerFields are the names of the number of blocks.
+var layerFields = []string{"num_hidden_layers", "n_layer", "n_layers", "num_layers",
+	"encoder_layers", "decoder_layers", "num_decoder_layers"}
+
+// HalfTheLayers returns the configuration of the same model with half of its blocks, false where it
+// does not name their number.
+func (c *Config) HalfTheLayers() (*Config, bool) {
+	half, found := maps.Clone(c.fields), false
+	for _, name := range layerFields {
+		if n, ok := c.fields[name].(float64); ok && n >= 2 {
+			half[name], found = math.Floor(n/2), true
+		}
+	}
+	if types, ok := c.fields["layer_types"].([]any); ok {
+		half["layer_types"] = types[:len(types)/2]
+	}
+	return &Config{fields: half}, found
+}
+
 // Sub reads a nested configuration; a missing one is empty, so that all its fields take their
 // defaults.
 func (c *Config) Sub(name string) *Config {
@@ -244,7 +264,7 @@ func (c *Config) divides(whole, part int64, what string) {
 	}
 }
 
-// Err gives everything that was wrong, as one error.
+// Err returns everything that was wrong, as one error.
 func (c *Config) Err() error {
 	if len(c.wrong) == 0 {
 		return nil
@@ -289,8 +309,8 @@ func (c *Config) Positions() int64 {
 	return 0
 }
 
-// TakesImages says whether batches of the model have images. A configuration that cannot be built
-// counts as one that does.
+// TakesImages reports whether batches of the model have images. A configuration that cannot be
+// built counts as one that does.
 func (c *Config) TakesImages() bool {
 	m, err := New(c, Run{Batch: 1, Seq: c.DefaultSeq()})
 	return err != nil || m.Run.Image > 0

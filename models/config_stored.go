@@ -6,8 +6,8 @@ import (
 )
 
 // DType is the type in which the weights are stored, as dtype or torch_dtype name it: float32,
-// bfloat16, float16, or "" where the configuration does not say. from_pretrained loads them in this
-// type unless told otherwise.
+// bfloat16, float16, or "" where the configuration does not name it. from_pretrained loads them in
+// this type unless another one is asked for.
 func (c *Config) DType() string {
 	name := c.Str("", "dtype", "torch_dtype")
 	if name == "" {
@@ -16,7 +16,7 @@ func (c *Config) DType() string {
 	return strings.TrimPrefix(name, "torch.")
 }
 
-// Stored is how quantization_config says the weights are packed.
+// Stored is how the weights are packed according to quantization_config.
 type Stored struct {
 	Method string // of quantization, such as bitsandbytes, gptq, awq, mxfp4; "" is none
 	LoadIn string // 4bit or 8bit where weights stay packed while adapters train; "" is not

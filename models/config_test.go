@@ -99,7 +99,7 @@ func TestPythonsNumbers(t *testing.T) {
 	}
 }
 
-// TestStoredWeights: how config.json says the weights are stored.
+// TestStoredWeights checks how the weights are stored according to config.json.
 func TestStoredWeights(t *testing.T) {
 	for text, want := range map[string]Stored{
 		`{}`: {},

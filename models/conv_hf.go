@@ -6,8 +6,8 @@ import (
 	"memroom/tape"
 )
 
-// pooledClassifier is the forward of ...ForImageClassification whose body gives a map and its mean:
-// both are held by the body's output until the loss exists.
+// pooledClassifier is the forward pass of ...ForImageClassification whose body returns a map and
+// its mean. The body's output holds both until the loss exists.
 func (c *ctx) pooledClassifier(in []*tape.Tensor, body func() (last, pooled *tape.Tensor),
 	head step) *tape.Tensor {
 	f := c.Enter()

@@ -24,7 +24,7 @@ func sequential(steps ...step) step {
 	}
 }
 
-// visionNet builds one torchvision architecture under root; it gives the features and the
+// visionNet builds one torchvision architecture under root; it returns the features and the
 // classifier.
 type visionNet func(root *tape.Module, name string, classes, image int64) (step, error)
 
@@ -538,8 +538,8 @@ func efficientnet(root *tape.Module, name string, classes, _ int64) (step, error
 		sequential(dropStep(drop, true), linearStep(cls, "1", lastChannel, classes))), nil
 }
 
-// efficientStages gives the stages of a variant, its dropout, and the channels of its last layer if
-// not four times as many.
+// efficientStages returns the stages of a variant, its dropout, and the channels of its last layer
+// if not four times as many.
 func efficientStages(name string) (stages []mbconv, drop float64, last int64, err error) {
 	if v2, ok := efficientnetsV2[name]; ok {
 		return v2.stages, v2.drop, 1280, nil

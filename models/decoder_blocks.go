@@ -104,7 +104,7 @@ func (c *ctx) layerNorm1P(n norm, x *tape.Tensor) *tape.Tensor {
 	return f.Leave(out)
 }
 
-// headNorm says where q and k are normalised.
+// headNorm is where q and k are normalised.
 type headNorm uint8
 
 const (

@@ -247,7 +247,7 @@ func (b *plainBlock) project(c *ctx, f *tape.Frame, x *tape.Tensor, q, k, v **ta
 // logicalCores is into how many parts CodeGen's projection is ordered.
 const logicalCores = 4
 
-// projectParts is CodeGen's projection: q, v and k of every part stand beside each other, and are
+// projectParts is CodeGen's projection: q, v and k of every part stand next to each other, and are
 // copied apart.
 func (b *plainBlock) projectParts(c *ctx, f *tape.Frame, x *tape.Tensor, q, k, v **tape.Tensor) {
 	s := b.spec

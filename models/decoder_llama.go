@@ -7,7 +7,7 @@ import (
 	"memroom/tape"
 )
 
-// layout says where a decoder block has its norms and what its MLP reads.
+// layout is where a decoder block has its norms and what its MLP reads.
 type layout uint8
 
 const (
@@ -56,7 +56,7 @@ type decoder struct {
 	dense                int64 // the first layers have an MLP instead of experts
 }
 
-// embedScale says how embeddings are scaled.
+// embedScale is how embeddings are scaled.
 type embedScale uint8
 
 const (

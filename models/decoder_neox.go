@@ -281,8 +281,8 @@ func hold(f *tape.Frame, t *tape.Tensor) **tape.Tensor {
 	return v
 }
 
-// rotatePart is apply_rotary_pos_emb on the first rot elements of each head; named says whether the
-// rotated part is a variable of its own (GPT-NeoX) or part of one expression (Phi-3).
+// rotatePart is apply_rotary_pos_emb on the first rot elements of each head; named reports whether
+// the rotated part is a variable of its own (GPT-NeoX) or part of one expression (Phi-3).
 func (c *ctx) rotatePart(q, k, cos, sin *tape.Tensor, rot int64, named bool) (rq, rk *tape.Tensor) {
 	f := c.Enter()
 	var cu, su, qRot, qPass, kRot, kPass, qe, ke *tape.Tensor

@@ -23,10 +23,10 @@ const (
 	fusedTRL  = 115
 )
 
-// olderTRL says whether the run is one of a TRL before a release.
+// olderTRL reports whether the run is one of a TRL before a release.
 func (r Run) olderTRL(release int) bool { return r.TRL > 0 && r.TRL < release }
 
-// FusedHead says whether an objective's trainer, of a release of TRL (0 is the newest), makes no
+// FusedHead reports whether an objective's trainer, of a release of TRL (0 is the newest), makes no
 // whole logits.
 func (o Objective) FusedHead(trl int) bool {
 	return (o == Tokens || o == Pairs || o == Answers) && (trl == 0 || trl >= fusedTRL)
@@ -101,8 +101,8 @@ func (c *ctx) fusedLoss(ids *tape.Tensor, head lin, body func() *tape.Tensor) *t
 	return f.Leave(each)
 }
 
-// headNumbers is how many numbers a token gives beside its logarithm: entropy, mean logit and
-// whether it is the likeliest, which the log of the trainer shows.
+// headNumbers is how many numbers are computed for a token in addition to its logarithm: entropy,
+// mean logit and whether it is the likeliest. The log of the trainer shows them.
 const headNumbers = 3
 
 // bias is a linear layer's bias, nil where there is none.

@@ -90,7 +90,7 @@ func (c *ctx) outOf(x *tape.Tensor) *tape.Tensor {
 	return c.AllReduce(x)
 }
 
-// aroundRing is what attention over tokens of other ranks takes beside itself: all keys and values
+// aroundRing is what attention over tokens of other ranks takes next to itself: all keys and values
 // in one buffer, and sums in fp32; in the backward pass those of the gradients as well.
 func (c *ctx) aroundRing(q, k, v *tape.Tensor) *tape.Tensor {
 	if c.Context < 2 {

@@ -51,7 +51,7 @@ func readEncoder(c *Config, r Run) *encoder {
 	return e
 }
 
-// bert is BertForMaskedLM, or BertForSequenceClassification where the configuration says so.
+// bert is BertForMaskedLM, or BertForSequenceClassification where the configuration names it.
 func bert(c *Config, r Run) (*Model, error) {
 	e := readEncoder(c, r)
 	if err := c.Err(); err != nil {

@@ -5,7 +5,7 @@ import (
 	"memroom/tape"
 )
 
-// isClassifier says whether an architecture is one of the classifiers that encoders share.
+// isClassifier reports whether an architecture is one of the classifiers that encoders share.
 func isClassifier(arch string) bool {
 	switch arch {
 	case "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering":
@@ -14,8 +14,8 @@ func isClassifier(arch string) bool {
 	return false
 }
 
-// body runs a model without its head: the last hidden states and, for those that have a pooler,
-// what it gives.
+// body runs a model without its head. It returns the last hidden states and, for models that have a
+// pooler, the pooler's output.
 type body func(x *ctx, in []*tape.Tensor) (last, pooled *tape.Tensor)
 
 // unpooled is a body without a pooler.
@@ -73,7 +73,7 @@ func (e *encoder) classifier(root *tape.Module, r Run, run body, build func() se
 	return m
 }
 
-// pooledSentence is dropout and a linear layer on what the pooler gives (BERT, ALBERT).
+// pooledSentence is dropout and a linear layer on the pooler's output (BERT, ALBERT).
 func (e *encoder) pooledSentence(root *tape.Module) sentence {
 	cls := linear(root, "classifier", e.h, e.labels, true)
 	return func(c *ctx, _, pooled *tape.Tensor) *tape.Tensor {
@@ -123,7 +123,7 @@ func spanInputs(r Run) func(g *tape.Graph) []*tape.Tensor {
 	}
 }
 
-// withMask adds the attention mask that tokenizers give.
+// withMask adds the attention mask that tokenizers return.
 func withMask(g *tape.Graph, r Run, in ...*tape.Tensor) []*tape.Tensor {
 	if r.MaskGiven || r.Padded {
 		in = append(in, g.Input(tape.I64, r.Batch, r.Seq))

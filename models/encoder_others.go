@@ -101,7 +101,7 @@ func electra(c *Config, r Run) (*Model, error) {
 	return e.masked(root, r, head, run), nil
 }
 
-// discriminator is ELECTRA's head that tells replaced tokens.
+// discriminator is ELECTRA's head that detects replaced tokens.
 func (e *encoder) discriminator(root *tape.Module, r Run, run body) *Model {
 	d := root.Child("discriminator_predictions")
 	dense, one := linear(d, "dense", e.h, e.h, true), linear(d, "dense_prediction", e.h, 1, true)

@@ -2,7 +2,7 @@ package models
 
 import "memroom/tape"
 
-// maskKind says which tokens may see which.
+// maskKind is which tokens may see which.
 type maskKind uint8
 
 const (
@@ -12,8 +12,8 @@ const (
 	nearby // bidirectional, within a window
 )
 
-// causalMask is create_causal_mask: for SDPA without padding nothing is built, the kernel is told
-// to be causal.
+// causalMask is create_causal_mask. For SDPA without padding it builds nothing, because the kernel
+// gets a flag for causal attention instead.
 func (c *ctx) causalMask(b, s int64, d tape.DType) *tape.Tensor {
 	if !c.Padded && c.kv == nil {
 		c.causalMaskTest(b, s)

@@ -91,7 +91,7 @@ func TestWhatEveryOptionChanges(t *testing.T) {
 	}
 }
 
-// reads says whether a type looks at an option: it complains about a value of no use.
+// reads reports whether a type looks at an option: it complains about a value of no use.
 func reads(kind, name string) bool {
 	config := small(kind)
 	before := built(models.ConfigOf(config))

@@ -1,99 +1,188 @@
 package models
 
 import (
+	_ "embed"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+
+	"memroom/event"
 )
 
-// Preset gives the configuration of a well-known model, or of a torchvision model as
-// torchvision/NAME.
+//go:embed presets.txt
+var presetText string
+
+// known is a model of presets.txt.
+type known struct {
+	name   string // its first
+	count  int64  // parameters, as published
+	fields map[string]any
+}
+
+// presets are the models of presets.txt by their names in lower case. first lists the first name
+// of each, all every name as it is written.
+type presets struct {
+	byName     map[string]*known
+	byBare     map[string]*known // by bareName; the first of several
+	first, all []string
+}
+
+var readPresets = sync.OnceValue(func() presets { return parsePresets(presetText) })
+
+// shortFields are the fields that most blocks of presets.txt have.
+var shortFields = map[string]string{"h": "hidden_size", "ff": "intermediate_size",
+	"l": "num_hidden_layers", "a": "num_attention_heads", "kv": "num_key_value_heads",
+	"d": "head_dim", "v": "vocab_size", "tied": "tie_word_embeddings"}
+
+// parsePresets reads presets.txt. A mistake in it is ours, and any test shows it: it panics.
+func parsePresets(text string) presets {
+	p := presets{byName: map[string]*known{}, byBare: map[string]*known{}}
+	var at *known
+	opened := false // the block has no name yet
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0 || words[0] == "#" || strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, "  "):
+			for _, name := range words {
+				p.add(name, at, opened)
+				opened = false
+			}
+		case strings.HasPrefix(line, " "):
+			at.take(words)
+		default:
+			count, err := strconv.ParseInt(words[0], 10, 64)
+			if err != nil {
+				panic("presets.txt: " + line)
+			}
+			at, opened = &known{count: count, fields: map[string]any{"model_type": words[1]}}, true
+			if words[2] != "-" {
+				at.fields["torch_dtype"] = words[2]
+			}
+			at.take(words[3:])
+		}
+	}
+	slices.Sort(p.first)
+	return p
+}
+
+func (p *presets) add(name string, at *known, first bool) {
+	key := strings.ToLower(name)
+	if p.byName[key] != nil {
+		panic("presets.txt has two models named " + name)
+	}
+	p.byName[key] = at
+	p.all = append(p.all, name)
+	if bare := bareName(name); p.byBare[bare] == nil {
+		p.byBare[bare] = at
+	}
+	if first {
+		at.name = name
+		p.first = append(p.first, name)
+	}
+}
+
+// take adds fields such as h=4096, tied or text_config.hidden_size=512.
+func (k *known) take(words []string) {
+	for _, word := range words {
+		name, text, given := strings.Cut(word, "=")
+		if long, ok := shortFields[name]; ok {
+			name = long
+		}
+		var value any = text
+		if number, err := strconv.ParseFloat(text, 64); err == nil {
+			value = number
+		} else if !given || text == "true" || text == "false" {
+			value = text != "false"
+		}
+		if name == "architectures" {
+			value = []any{text}
+		}
+		fields := k.fields
+		if section, inner, ok := strings.Cut(name, "."); ok {
+			if fields[section] == nil {
+				fields[section] = map[string]any{}
+			}
+			fields, name = fields[section].(map[string]any), inner
+		}
+		fields[name] = value
+	}
+}
+
+// Preset returns the configuration of a model that is known by name: a hub id, a short name such as
+// llama-3-8b, or torchvision/NAME. Case, separators, the owner and words for how a model was tuned
+// do not count where the name as it stands is not known.
 func Preset(name string) (*Config, error) {
 	key := strings.ToLower(strings.TrimSpace(name))
 	if tv, ok := strings.CutPrefix(key, "torchvision/"); ok {
 		return ConfigOf(map[string]any{"model_type": "torchvision", "name": tv}), nil
 	}
-	if f, ok := presets[key]; ok {
-		return ConfigOf(maps.Clone(f)), nil
+	found := findPreset(key)
+	if found == nil {
+		return nil, &UnknownNameError{Name: name, Nearest: event.Nearest(name, readPresets().all)}
 	}
-	return nil, fmt.Errorf("preset %q is not known: use one of %s, or torchvision/NAME", name,
-		strings.Join(PresetNames(), ", "))
+	fields := maps.Clone(found.fields)
+	if strings.HasSuffix(key, packedTail) {
+		fields["quantization_config"] = map[string]any{"quant_method": "bitsandbytes",
+			"load_in_4bit": true}
+	}
+	return ConfigOf(fields), nil
 }
 
-// PresetNames lists the models known by name.
-func PresetNames() []string { return slices.Sorted(maps.Keys(presets)) }
-
-func decoderPreset(kind string, h, inner, layers, heads, kv, vocab float64,
-	extra ...any) map[string]any {
-	m := map[string]any{"model_type": kind, "hidden_size": h, "intermediate_size": inner,
-		"num_hidden_layers":   layers,
-		"num_attention_heads": heads, "num_key_value_heads": kv, "vocab_size": vocab}
-	for i := 0; i+1 < len(extra); i += 2 {
-		m[extra[i].(string)] = extra[i+1]
+func findPreset(key string) *known {
+	p := readPresets()
+	found, bare := p.byName[key], bareName(key)
+	if found == nil && bare != "" {
+		found = p.byBare[bare]
 	}
-	return m
+	return found
 }
 
-func preset(kind string, fields ...any) map[string]any {
-	m := map[string]any{"model_type": kind}
-	for i := 0; i+1 < len(fields); i += 2 {
-		m[fields[i].(string)] = fields[i+1]
+// PresetName returns the first of the names of a model that is known by name; the word itself where
+// none is.
+func PresetName(word string) string {
+	if found := findPreset(strings.ToLower(strings.TrimSpace(word))); found != nil {
+		return found.name
 	}
-	return m
+	return word
 }
 
-// presets are the published sizes of models people ask for by name.
-var presets = map[string]map[string]any{
-	"gpt2":        preset("gpt2"),
-	"gpt2-medium": preset("gpt2", "n_embd", 1024.0, "n_layer", 24.0, "n_head", 16.0),
-	"gpt2-large":  preset("gpt2", "n_embd", 1280.0, "n_layer", 36.0, "n_head", 20.0),
-	"gpt2-xl":     preset("gpt2", "n_embd", 1600.0, "n_layer", 48.0, "n_head", 25.0),
-	"llama-2-7b":  decoderPreset("llama", 4096, 11008, 32, 32, 32, 32000),
-	"llama-2-13b": decoderPreset("llama", 5120, 13824, 40, 40, 40, 32000),
-	"llama-2-70b": decoderPreset("llama", 8192, 28672, 80, 64, 8, 32000),
-	"llama-3-8b":  decoderPreset("llama", 4096, 14336, 32, 32, 8, 128256),
-	"llama-3-70b": decoderPreset("llama", 8192, 28672, 80, 64, 8, 128256),
-	"llama-3.2-1b": decoderPreset("llama", 2048, 8192, 16, 32, 8, 128256, "tie_word_embeddings",
-		true),
-	"llama-3.2-3b": decoderPreset("llama", 3072, 8192, 28, 24, 8, 128256, "tie_word_embeddings",
-		true, "head_dim", 128.0),
-	"tinyllama":  decoderPreset("llama", 2048, 5632, 22, 32, 4, 32000),
-	"mistral-7b": decoderPreset("mistral", 4096, 14336, 32, 32, 8, 32000),
-	"qwen2.5-0.5b": decoderPreset("qwen2", 896, 4864, 24, 14, 2, 151936, "tie_word_embeddings",
-		true),
-	"qwen2.5-1.5b": decoderPreset("qwen2", 1536, 8960, 28, 12, 2, 151936, "tie_word_embeddings",
-		true),
-	"qwen2.5-7b": decoderPreset("qwen2", 3584, 18944, 28, 28, 4, 152064),
-	"qwen3-0.6b": decoderPreset("qwen3", 1024, 3072, 28, 16, 8, 151936, "tie_word_embeddings",
-		true, "head_dim", 128.0),
-	"qwen3-8b": decoderPreset("qwen3", 4096, 12288, 36, 32, 8, 151936, "head_dim", 128.0),
-	"mixtral-8x7b": decoderPreset("mixtral", 4096, 14336, 32, 32, 8, 32000, "num_local_experts",
-		8.0),
-	"opt-125m": preset("opt"),
-	"opt-1.3b": preset("opt", "hidden_size", 2048.0, "ffn_dim", 8192.0, "num_hidden_layers",
-		24.0, "num_attention_heads", 32.0),
-	"pythia-160m": preset("gpt_neox", "hidden_size", 768.0, "intermediate_size", 3072.0,
-		"num_hidden_layers", 12.0, "num_attention_heads", 12.0, "vocab_size", 50304.0),
-	"pythia-1.4b": preset("gpt_neox", "hidden_size", 2048.0, "intermediate_size", 8192.0,
-		"num_hidden_layers", 24.0, "num_attention_heads", 16.0, "vocab_size", 50304.0),
-	"phi-2": preset("phi", "hidden_size", 2560.0, "intermediate_size", 10240.0,
-		"num_hidden_layers", 32.0, "num_attention_heads", 32.0, "partial_rotary_factor", 0.4),
-	"gemma-2b":   decoderPreset("gemma", 2048, 16384, 18, 8, 1, 256000, "head_dim", 256.0),
-	"gemma-2-2b": decoderPreset("gemma2", 2304, 9216, 26, 8, 4, 256000, "head_dim", 256.0),
-	"t5-small":   preset("t5"),
-	"t5-base": preset("t5", "d_model", 768.0, "d_ff", 3072.0, "num_layers", 12.0, "num_heads",
-		12.0),
-	"roberta-base": preset("roberta", "max_position_embeddings", 514.0, "type_vocab_size", 1.0),
-	"distilbert":   preset("distilbert"),
-	"bart-base": preset("bart", "d_model", 768.0, "encoder_layers", 6.0, "decoder_layers", 6.0,
-		"encoder_attention_heads", 12.0, "decoder_attention_heads", 12.0, "encoder_ffn_dim", 3072.0,
-		"decoder_ffn_dim", 3072.0),
-	"swin-tiny": preset("swin", "num_labels", 1000.0),
-	"bert-base": preset("bert"),
-	"bert-large": preset("bert", "hidden_size", 1024.0, "num_hidden_layers", 24.0,
-		"num_attention_heads", 16.0, "intermediate_size", 4096.0),
-	"vit-base": preset("vit", "num_labels", 1000.0),
-	"vit-large": preset("vit", "num_labels", 1000.0, "hidden_size", 1024.0, "num_hidden_layers",
-		24.0, "num_attention_heads", 16.0, "intermediate_size", 4096.0),
+// UnknownNameError reports that no model is known by a name.
+type UnknownNameError struct{ Name, Nearest string }
+
+func (e *UnknownNameError) Error() string {
+	if e.Nearest != "" {
+		return fmt.Sprintf("no model is known by the name %q, did you mean %q?", e.Name, e.Nearest)
+	}
+	return fmt.Sprintf("no model is known by the name %q.", e.Name)
+}
+
+// PresetNames lists the models known by name, each by one of its names.
+func PresetNames() []string { return readPresets().first }
+
+// packedTail ends the hub ids of weights that bitsandbytes packed.
+const packedTail = "-bnb-4bit"
+
+// tunedWords end names of models that differ in their weights alone.
+var tunedWords = []string{"bnb4bit", "instruct", "chat", "hf", "base", "it", "v10"}
+
+// bareName is a model's name without its owner, its separators and the words for how it was tuned.
+func bareName(name string) string {
+	name = strings.ToLower(name)
+	name = name[strings.LastIndexAny(name, "/")+1:]
+	name = strings.NewReplacer("-", "", "_", "", ".", "", " ", "").Replace(name)
+	name = strings.TrimPrefix(name, "meta")
+	for {
+		short := name
+		for _, tail := range tunedWords {
+			short = strings.TrimSuffix(short, tail)
+		}
+		if short == name {
+			return name
+		}
+		name = short
+	}
 }

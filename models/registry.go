@@ -5,9 +5,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"memroom/event"
 )
 
-// HasTarget says whether a type reads one sequence and writes another.
+// HasTarget reports whether a type reads one sequence and writes another.
 func HasTarget(kind string) bool {
 	for _, k := range kinds {
 		if k.name == "encoder-decoders" {
@@ -101,27 +103,16 @@ func Decodes(modelType string) bool {
 	return ok
 }
 
-// UnknownTypeError says that a model type has no description here.
+// UnknownTypeError means that a model type has no description here.
 type UnknownTypeError struct{ Type string }
 
 func (e *UnknownTypeError) Error() string {
-	what := fmt.Sprintf("model type %q is not known", e.Type)
 	if e.Type == "" {
-		what = `the configuration names no "model_type"`
+		return `the configuration names no "model_type": is it the config.json of a model?`
 	}
-	return what + ".\nA Python with torch and transformers can build it: activate its environment or " +
-		"name it with --python PATH.\nFor any model, rehearse your own script without a GPU: " +
-		"memroom plan --rehearse -- python train.py\nDescribed are:" + typesByKind()
-}
-
-// typesByKind lists the known model types, a line for each kind.
-func typesByKind() string {
-	var b strings.Builder
-	for _, k := range kinds {
-		fmt.Fprintf(&b, "\n  %s: %s", k.name,
-			strings.Join(slices.Sorted(maps.Keys(k.builders)), ", "))
-	}
-	return b.String()
+	return fmt.Sprintf("model type %q is not known%s; activate an environment with torch and "+
+		"transformers, which can build it (or name it with --python PATH), or rehearse your own script: "+
+		"memroom plan --rehearse -- python train.py", e.Type, event.DidYouMean(e.Type, Types()))
 }
 
 // New builds the model a configuration describes.
@@ -151,7 +142,7 @@ func New(c *Config, r Run) (*Model, error) {
 	return m, nil
 }
 
-// sameHead says whether two names of heads mean one thing.
+// sameHead reports whether two names of heads mean one thing.
 func sameHead(built, named string) bool {
 	switch named {
 	case "LMHeadModel":
@@ -162,5 +153,5 @@ func sameHead(built, named string) bool {
 	return built == named
 }
 
-// Known says whether a model type is described.
+// Known reports whether a model type is described.
 func Known(modelType string) bool { _, ok := lookup(modelType); return ok }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"strconv"
 )
@@ -89,18 +90,18 @@ func guess(shapes map[string][]int64) (*Config, error) {
 		if s := dim(0, first+"self_attn.q_norm.weight"); s > 0 {
 			kind, d = "qwen3", s
 		}
-		return ConfigOf(decoderPreset(kind, h, dim(0, first+"mlp.gate_proj.weight"),
+		return ConfigOf(decoderFields(kind, h, dim(0, first+"mlp.gate_proj.weight"),
 			float64(layers), dim(0, first+"self_attn.q_proj.weight")/d,
 			dim(0, first+"self_attn.k_proj.weight")/d, dim(0, "model.embed_tokens.weight"),
 			"head_dim", d, "tie_word_embeddings", shapes["lm_head.weight"] == nil)), nil
 	case dim(0, "h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn.weight") > 0:
 		h := dim(0, "h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn.weight")
-		return ConfigOf(preset("gpt2", "n_embd", h, "n_layer", float64(layers), "n_head", h/64,
+		return ConfigOf(fieldsOf("gpt2", "n_embd", h, "n_layer", float64(layers), "n_head", h/64,
 			"vocab_size", dim(0, "wte.weight", "transformer.wte.weight"),
 			"n_positions", dim(0, "wpe.weight", "transformer.wpe.weight"))), nil
 	case dim(0, "bert.embeddings.word_embeddings.weight") > 0:
 		h := dim(1, "bert.embeddings.word_embeddings.weight")
-		return ConfigOf(preset("bert", "hidden_size", h, "num_hidden_layers", float64(layers),
+		return ConfigOf(fieldsOf("bert", "hidden_size", h, "num_hidden_layers", float64(layers),
 			"num_attention_heads", h/64,
 			"vocab_size", dim(0, "bert.embeddings.word_embeddings.weight"),
 			"max_position_embeddings", dim(0, "bert.embeddings.position_embeddings.weight"),
@@ -109,4 +110,21 @@ func guess(shapes map[string][]int64) (*Config, error) {
 	return nil,
 		fmt.Errorf("the names of the %d tensors fit no known family: put the model's config.json beside "+
 			"the file", len(shapes))
+}
+
+func decoderFields(kind string, h, inner, layers, heads, kv, vocab float64,
+	extra ...any) map[string]any {
+	m := fieldsOf(kind, extra...)
+	maps.Copy(m, map[string]any{"hidden_size": h, "intermediate_size": inner,
+		"num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv,
+		"vocab_size": vocab})
+	return m
+}
+
+func fieldsOf(kind string, fields ...any) map[string]any {
+	m := map[string]any{"model_type": kind}
+	for i := 0; i+1 < len(fields); i += 2 {
+		m[fields[i].(string)] = fields[i+1]
+	}
+	return m
 }

@@ -242,8 +242,8 @@ func (b *t5Block) dense(c *ctx, x *tape.Tensor) *tape.Tensor {
 	return f.Leave(h)
 }
 
-// t5Attend is T5LayerSelfAttention or T5LayerCrossAttention; it gives the sum with the residual and
-// the position bias.
+// t5Attend is T5LayerSelfAttention or T5LayerCrossAttention; it returns the sum with the residual
+// and the position bias.
 func (c *ctx) t5Attend(a t5Attention, n norm, x, kv, mask, bias *tape.Tensor, drop float64) (out,
 	ob *tape.Tensor) {
 	f := c.Enter(x, kv)

@@ -190,7 +190,7 @@ func (s *speechSpec) withHead(root *tape.Module, r Run, n *speechNet) *Model {
 	return m
 }
 
-// run gives the encoder's result; what the body's output keeps beside it goes into the caller's
+// run returns the encoder's result; what the body's output keeps next to it goes into the caller's
 // frame.
 func (n *speechNet) run(c *ctx, audio *tape.Tensor, outer *tape.Frame) *tape.Tensor {
 	f := c.Enter()

@@ -23,7 +23,7 @@ type dino3Block struct {
 	scale1, scale2 *tape.Param
 }
 
-// dinov3 is DINOv3ViTModel. It has no head of its own: the mean of what it gives stands for a loss.
+// dinov3 is DINOv3ViTModel. It has no head of its own, so the mean of its output stands for a loss.
 func dinov3(c *Config, r Run) (*Model, error) {
 	s := &dino3Spec{h: c.Int(384, "hidden_size"), inner: c.Int(1536, "intermediate_size"),
 		heads: c.Int(6, "num_attention_heads"), layers: c.Int(12, "num_hidden_layers"),

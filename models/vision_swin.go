@@ -167,8 +167,9 @@ func (c *ctx) swinEncode(x *tape.Tensor, stages []*swinStage, side int64) *tape.
 	return f.Leave(h)
 }
 
-// run is the blocks of one stage on a map of so many patches a side, and the merging after them. It
-// gives the picture of the result too, which is made for every stage, used or not.
+// run applies the blocks of one stage to a map with the given number of patches a side, and then
+// merges patches. It also returns the result as a picture, which is made for every stage, used or
+// not.
 func (st *swinStage) run(c *ctx, x *tape.Tensor, number int, side int64) (y, picture *tape.Tensor) {
 	f := c.Enter(x)
 	var before *tape.Tensor

@@ -168,7 +168,7 @@ func (c *ctx) swinV2Encode(x *tape.Tensor, stages []*swinV2Stage, side int64) *t
 	return f.Leave(h)
 }
 
-// run gives what the stage hands on and what it had before it merged patches.
+// run returns what the stage hands on and what it had before it merged patches.
 func (st *swinV2Stage) run(c *ctx, x *tape.Tensor, n int64) (out, before *tape.Tensor) {
 	f := c.Enter(x)
 	var y, last *tape.Tensor

@@ -288,7 +288,7 @@ func (a *windowAttention) run(c *ctx, in *tape.Tensor) *tape.Tensor {
 	return outer.Leave(f.Leave(x))
 }
 
-// windowMask tells which pairs of a shifted window are neighbours in the image.
+// windowMask returns which pairs of a shifted window are neighbours in the image.
 func (c *ctx) windowMask(n, w int64, d tape.DType) *tape.Tensor {
 	f := c.Enter()
 	count, area := (n/w)*(n/w), w*w

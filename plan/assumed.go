@@ -91,7 +91,7 @@ func (s *Setup) words(image int64) string {
 	return strings.Join(list, ", ")
 }
 
-// loraNote says how adapters are applied.
+// loraNote describes how adapters are applied.
 func (s *Setup) loraNote() string {
 	where := strings.Join(s.LoRATargets, ", ")
 	switch {
@@ -132,7 +132,7 @@ func (s *Setup) doubts(t *Target) []string {
 	return list
 }
 
-// attends says whether the model has attention layers, whose kernel matters.
+// attends reports whether the model has attention layers, whose kernel matters.
 func (s *Setup) attends() bool {
 	switch s.Model.Type() {
 	case "convnext", "convnextv2", "resnet", "torchvision", "mlp", "mamba", "":
@@ -141,8 +141,8 @@ func (s *Setup) attends() bool {
 	return true
 }
 
-// maybePairs says whether the setup may stand for preference training: adapters on a model that
-// writes text, and a batch that divides into pairs. Other setups are not told about pairs.
+// maybePairs reports whether the setup may stand for preference training: adapters on a model that
+// writes text, and a batch that divides into pairs. For other setups no note mentions pairs.
 func (s *Setup) maybePairs() bool {
 	head := s.Model.Architecture()
 	return s.LoRARank > 0 && s.Batch > 0 && s.Batch%2 == 0 && models.Decodes(s.Model.Type()) &&

@@ -90,7 +90,7 @@ func (c *Calibration) Merge(old *Calibration) {
 	}
 }
 
-// Plausible says whether what a file holds can have been measured.
+// Plausible reports whether what a file holds can have been measured.
 func (c *Calibration) Plausible() bool {
 	sizes := []int64{int64(c.Context), int64(c.DNN), int64(c.BLAS), int64(c.BLASLt)}
 	for _, s := range c.Conv {
@@ -108,7 +108,7 @@ func (c *Calibration) Plausible() bool {
 		c.Capability < 1000
 }
 
-// Calibrate gives the target what was measured on its card.
+// Calibrate returns the target what was measured on its card.
 func (t *Target) Calibrate(c *Calibration) {
 	name := t.Card.Name
 	t.Card = c.Card

@@ -7,17 +7,18 @@ import (
 	"memroom/tape"
 )
 
-// decide says whether the setup fits the target.
+// decide reports whether the setup fits the target.
 func (r *simulations) decide(p *Prediction, s *Setup, t *Target) verdict {
 	here := t.judge(s, r)
-	p.Fits = &here.fits
+	over := t.overhead(r.all[0].usesDNN)
+	p.conclude(here.fits, here.wall+over)
 	if !here.fits && s.maybePairs() {
 		p.warn("for preference training (DPO and its kin) a pair is two sequences, chosen and rejected: " +
 			"--batch is twice its batch size, and a reference model comes on top unless adapters are " +
 			"switched off for it")
 	}
 	t.hardest = r.highest()
-	if over := t.overhead(r.all[0].usesDNN); here.fits {
+	if here.fits {
 		p.confine(here.wall+over, over)
 	}
 	return here
@@ -27,12 +28,19 @@ func (r *simulations) decide(p *Prediction, s *Setup, t *Target) verdict {
 func (t *Target) reach(p *Prediction, s *Setup, here verdict) {
 	// Not beyond the first batch that does not fit: who raises a batch until it fails stops there,
 	// and a last, smaller one of an epoch comes too.
-	batch := t.furthest(int64(s.Batch), here, maxBatchSize, func(n int64) *Setup {
+	withBatch := func(n int64) *Setup {
 		try := *s
 		try.Batch = int(n)
 		return &try
-	})
+	}
+	batch := t.furthest(int64(s.Batch), here, maxBatchSize, withBatch)
 	p.MaxBatch = &batch
+	if batch == 0 && p.Low <= p.Room*maxLikely {
+		guess := *t
+		guess.likely = true
+		likely := guess.furthest(int64(s.Batch), guess.try(s), maxBatchSize, withBatch)
+		p.LikelyBatch = &likely
+	}
 	if s.Seq > 0 {
 		withSeq := func(n int64) *Setup {
 			try := *s
@@ -46,6 +54,10 @@ func (t *Target) reach(p *Prediction, s *Setup, here verdict) {
 		p.MaxSeq = &seq
 	}
 }
+
+// maxLikely is how many times the room a setup may need for a smaller batch of it to be looked at
+// once more, without the interval.
+const maxLikely = 64
 
 // furthest finds the largest value up to limit that fits. Where samples differ in length, the
 // search asks one order of them, the one that failed last. The others are run on what it finds; one
@@ -118,7 +130,7 @@ func (t *Target) try(s *Setup) verdict {
 	return worst
 }
 
-// worse says whether another verdict is the better one.
+// worse reports whether another verdict is the better one.
 func (v verdict) worse(other verdict) bool {
 	if v.fits != other.fits {
 		return !v.fits
@@ -201,8 +213,8 @@ func (t *Target) wall(usesDNN bool) event.Bytes {
 }
 
 // judge decides by the upper end of the interval. Where that is above the wall, the run may still
-// live: the allocator gives its cache back before it fails, so the timeline is run again under the
-// wall, which is lowered by the margin.
+// succeed, because the allocator frees its cache before it fails. So the timeline is run again
+// under the wall, lowered by the margin.
 func (t *Target) judge(s *Setup, r *simulations) verdict {
 	probe := &Prediction{}
 	reserved := r.interval(probe, s, t)
@@ -214,6 +226,9 @@ func (t *Target) judge(s *Setup, r *simulations) verdict {
 	// a cap counts reserved bytes alone: nothing beyond the allocator matters
 	if v.wall == t.AllocLimit {
 		margin = scaleBytes(high, reserved)
+	}
+	if t.likely {
+		high, margin = r.typical(), 0
 	}
 	v.need = high + margin
 	v.fits = v.need <= v.wall || r.lowest() <= v.wall && r.survives(t, v.wall-margin)
@@ -253,8 +268,8 @@ func (r *simulations) lowest() event.Bytes {
 
 // largest finds the largest value up to limit that fits, to within one in a hundred, starting from
 // a value whose verdict is known; low is one that fits, or 0. Memory beyond the static part grows
-// about linearly with batch and sequence, so the first tries are where a line says the wall is;
-// halving the bracket does the rest.
+// about linearly with batch and sequence, so the first tries are where a straight line meets the
+// wall. Halving the bracket does the rest.
 func (t *Target) largest(low, from int64, known verdict, limit int64,
 	try func(int64) verdict) int64 {
 	if from > limit {

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -51,33 +52,49 @@ const (
 	kernelDoubt        = 66 * event.MiB
 )
 
-// cards are the GPUs known by name. Totals are what the driver reports on an idle card.
+// cards are the GPUs known by name, of those that share a beginning the usual one first. Totals are
+// what the driver reports on an idle card.
 var cards = []Card{
 	{Name: "H200", Total: 150109880320, SMs: 132, Capability: 90, Measured: true},
 	{Name: "H100", Total: 81079 * event.MiB, SMs: 132, Capability: 90},
 	{Name: "H100-PCIe", Total: 81079 * event.MiB, SMs: 114, Capability: 90},
 	{Name: "H100-NVL", Total: 95000 * event.MiB, SMs: 132, Capability: 90},
 	{Name: "GH200", Total: 97000 * event.MiB, SMs: 132, Capability: 90},
+	{Name: "H20", Total: 97000 * event.MiB, SMs: 78, Capability: 90},
 	{Name: "B200", Total: 182000 * event.MiB, SMs: 148, Capability: 100},
 	{Name: "A100-80", Total: 81050 * event.MiB, SMs: 108, Capability: 80},
 	{Name: "A100-40", Total: 40330 * event.MiB, SMs: 108, Capability: 80},
+	{Name: "A30", Total: 24060 * event.MiB, SMs: 56, Capability: 80},
 	{Name: "A10", Total: 22502 * event.MiB, SMs: 72, Capability: 86},
 	{Name: "A10G", Total: 22502 * event.MiB, SMs: 80, Capability: 86},
 	{Name: "A40", Total: 45403 * event.MiB, SMs: 84, Capability: 86},
 	{Name: "A6000", Total: 48533 * event.MiB, SMs: 84, Capability: 86},
+	{Name: "A5000", Total: 24240 * event.MiB, SMs: 64, Capability: 86},
+	{Name: "A4000", Total: 16100 * event.MiB, SMs: 48, Capability: 86},
 	{Name: "L4", Total: 22565 * event.MiB, SMs: 58, Capability: 89},
+	{Name: "L40", Total: 45495 * event.MiB, SMs: 142, Capability: 89},
 	{Name: "L40S", Total: 45495 * event.MiB, SMs: 142, Capability: 89},
 	{Name: "RTX6000Ada", Total: 48506 * event.MiB, SMs: 142, Capability: 89},
 	{Name: "RTX5090", Total: 32100 * event.MiB, SMs: 170, Capability: 120},
+	{Name: "RTX5080", Total: 15990 * event.MiB, SMs: 84, Capability: 120},
+	{Name: "RTX5070Ti", Total: 15990 * event.MiB, SMs: 70, Capability: 120},
+	{Name: "RTX5070", Total: 11990 * event.MiB, SMs: 48, Capability: 120},
 	{Name: "RTX4090", Total: 24080 * event.MiB, SMs: 128, Capability: 89},
 	{Name: "RTX4080", Total: 15990 * event.MiB, SMs: 76, Capability: 89},
+	{Name: "RTX4070Ti", Total: 11990 * event.MiB, SMs: 60, Capability: 89},
 	{Name: "RTX4070", Total: 11990 * event.MiB, SMs: 46, Capability: 89},
 	{Name: "RTX4060Ti-16", Total: 15990 * event.MiB, SMs: 34, Capability: 89},
+	{Name: "RTX4060", Total: 7800 * event.MiB, SMs: 24, Capability: 89},
+	{Name: "RTX3090Ti", Total: 24250 * event.MiB, SMs: 84, Capability: 86},
 	{Name: "RTX3090", Total: 24250 * event.MiB, SMs: 82, Capability: 86},
 	{Name: "RTX3080", Total: 9990 * event.MiB, SMs: 68, Capability: 86},
+	{Name: "RTX3070", Total: 7970 * event.MiB, SMs: 46, Capability: 86},
 	{Name: "RTX3060", Total: 11990 * event.MiB, SMs: 28, Capability: 86},
+	{Name: "RTX2080Ti", Total: 11010 * event.MiB, SMs: 68, Capability: 75},
+	{Name: "RTX8000", Total: 48500 * event.MiB, SMs: 72, Capability: 75},
 	{Name: "V100-32", Total: 32480 * event.MiB, SMs: 80, Capability: 70},
 	{Name: "V100-16", Total: 16150 * event.MiB, SMs: 80, Capability: 70},
+	{Name: "P100", Total: 16270 * event.MiB, SMs: 56, Capability: 60},
 	{Name: "T4", Total: 14910 * event.MiB, SMs: 40, Capability: 75},
 }
 
@@ -93,23 +110,26 @@ func Cards() []Card {
 	return list
 }
 
-// FindCard reads --gpu: a name, or the size of the whole card.
+// FindCard reads --gpu: a card by any of its usual names (4090, RTX 4090, A100-80GB, NVIDIA H100
+// 80GB HBM3), or the size of the whole card, in GiB where no unit is given.
 func FindCard(text string) (Card, error) {
-	key := cardKey(text)
-	var matches []Card
-	for _, c := range cards {
-		switch k := cardKey(c.Name); {
-		case k == key:
-			return c.filled(), nil
-		case strings.HasPrefix(k, key):
-			matches = append(matches, c)
-		}
+	if card, ok := namedCard(text); ok {
+		return card.filled(), nil
 	}
-	if len(matches) > 0 && key != "" && (key[0] < '0' || key[0] > '9') {
-		return matches[0].filled(), nil // the first of several is the largest or the usual one
+	if several.MatchString(strings.TrimSpace(text)) {
+		return Card{}, fmt.Errorf("--gpu names one card: --devices %s plans several", text)
 	}
 	size, err := event.ParseBytes(text)
-	if err != nil {
+	bare := allDigits(text)
+	if bare && size < maxBareSize {
+		size, bare = size*event.GiB, false
+	}
+	if err != nil || bare {
+		known := append(names(cards), strings.Fields(strings.ReplaceAll(cardNames(), "RTX", ""))...)
+		if near := event.Nearest(text, known); near != "" {
+			return Card{}, fmt.Errorf("no card is known by the name %q, did you mean %q? A size such as "+
+				"24GiB will do too", text, strings.TrimSuffix(near, ","))
+		}
 		return Card{}, fmt.Errorf("card %q is neither a known name (%s) nor a size such as 24GiB",
 			text, cardNames())
 	}
@@ -120,6 +140,55 @@ func FindCard(text string) (Card, error) {
 				size, DefaultCard().Context, size)
 	}
 	return cardOfSize(size), nil
+}
+
+// maxBareSize is the number below which a size without a unit counts GiB: no card has more.
+const maxBareSize = 1000
+
+// namedCard finds a card by one of its usual names: its own, without RTX before it, with its size
+// behind it, with the words of its maker and its board around it, or the beginning of it.
+func namedCard(text string) (Card, bool) {
+	key := cardKey(text)
+	if key == "" || strings.Contains(key, "laptop") {
+		return Card{}, false
+	}
+	for _, c := range cards {
+		own := cardKey(c.Name)
+		size := fmt.Sprint(c.nominal())
+		for _, k := range []string{own, strings.TrimPrefix(own, "rtx")} {
+			if key == k || key == k+size || key == "rtx"+k || key == "rtx"+k+size {
+				return c, true
+			}
+		}
+	}
+	for _, c := range cards { // the first of several is the largest or the usual one
+		own := cardKey(c.Name)
+		if len(key) >= shortestName && !allDigits(key) && strings.HasPrefix(own, key) ||
+			strings.HasPrefix(strings.TrimPrefix(own, "rtx"), key+"ti") {
+			return c, true
+		}
+	}
+	if board := strings.ReplaceAll(key, "pcie", ""); board != key {
+		return namedCard(board)
+	}
+	return Card{}, false
+}
+
+// shortestName is how many letters of a name must be there to mean the card.
+const shortestName = 2
+
+func allDigits(s string) bool {
+	return strings.Trim(s, "0123456789") == ""
+}
+
+// nominal is the size that the card is sold with, in GiB.
+func (c Card) nominal() int64 {
+	for _, size := range []int64{8, 10, 11, 12, 16, 24, 32, 40, 48, 80, 94, 96, 141, 180} {
+		if c.Total <= event.Bytes(size)*event.GiB {
+			return size
+		}
+	}
+	return 0
 }
 
 // cardOfSize stands for a card of which only the size is known: the one of that size that takes
@@ -156,7 +225,7 @@ func cardOfSize(size event.Bytes) Card {
 // the host too.
 const smallCard = 8 * event.GiB
 
-// Assumed says whose context is taken off the card's memory, and how well that is known.
+// Assumed describes whose context is taken off the card's memory, and how well that is known.
 func (c Card) Assumed() string {
 	whose := "as measured on this card"
 	switch {
@@ -171,12 +240,11 @@ func (c Card) Assumed() string {
 		c.Total, c.Context, whose)
 }
 
+// cardWords are what makers and drivers put around the name of a card.
+var cardWords = regexp.MustCompile(`nvidia|geforce|tesla|quadro|generation|gpu|-?sxm\d?|hbm\d?e?|gi?b\b|[ _-]`)
+
 func cardKey(s string) string {
-	s = strings.ToLower(s)
-	for _, drop := range []string{"nvidia", "geforce", "tesla", " ", "-", "_", "gb", "gib"} {
-		s = strings.ReplaceAll(s, drop, "")
-	}
-	return s
+	return cardWords.ReplaceAllString(strings.ToLower(strings.TrimSpace(s)), "")
 }
 
 func cardNames() string { return strings.Join(names(cards), ", ") }
@@ -189,7 +257,7 @@ func names(list []Card) []string {
 	return out
 }
 
-// filled gives a card the constants of its generation.
+// filled sets the constants of a card by its generation.
 func (c Card) filled() Card {
 	if c.Context != 0 {
 		return c
@@ -218,7 +286,7 @@ func (c Card) margins(convolutions bool) (margins, string) {
 	if c.Capability == 90 && c.Less == 0 {
 		m = sameGeneration
 	} else if convolutions {
-		m = m.and(otherConvolutions)
+		m = m.plus(otherConvolutions)
 	}
 	what := c.Name + " was not measured"
 	switch {

@@ -33,9 +33,9 @@ func TestBareContexts(t *testing.T) {
 	}
 }
 
-// TestUnmeasuredCardsAreDoubted: a card that was not measured has a wider interval than the H200,
-// and the answer says why; a card of which only the size is known has one that holds for every
-// known card of that size.
+// TestUnmeasuredCardsAreDoubted checks that a card that was not measured has a wider interval than
+// the H200, and that the answer explains why. A card of which only the size is known has an
+// interval that holds for every known card of that size.
 func TestUnmeasuredCardsAreDoubted(t *testing.T) {
 	model, err := models.Preset("gpt2")
 	if err != nil {
@@ -99,5 +99,61 @@ func TestRehearsalsPlayThePlannedCard(t *testing.T) {
 	calibrated := Card{Name: "H200", Capability: 90, SMs: 132, BLAS: 1 << 20, BLASLt: 1 << 10}
 	if p := calibrated.Played(); p["blas"] != int64(1<<20) || p["blaslt"] != int64(1<<10) {
 		t.Errorf("what was measured on the card is not played: %v", p)
+	}
+}
+
+// TestCardsByTheirUsualNames: what people and drivers call a card, and what they only nearly do.
+func TestCardsByTheirUsualNames(t *testing.T) {
+	for _, pair := range [][2]string{
+		{"4090", "RTX4090"},
+		{"RTX 4090", "RTX4090"},
+		{"rtx-4090", "RTX4090"},
+		{"NVIDIA GeForce RTX 4090", "RTX4090"},
+		{"RTX4090 24GB", "RTX4090"},
+		{"a100", "A100-80"},
+		{"A100-80GB", "A100-80"},
+		{"NVIDIA A100-SXM4-80GB", "A100-80"},
+		{"NVIDIA A100-PCIE-40GB", "A100-40"},
+		{"A100 40GB", "A100-40"},
+		{"h100", "H100"},
+		{"NVIDIA H100 80GB HBM3", "H100"},
+		{"NVIDIA H100 PCIe", "H100-PCIe"},
+		{"t4", "T4"},
+		{"Tesla T4", "T4"},
+		{"T4 16GB", "T4"},
+		{"NVIDIA L4", "L4"},
+		{"l40s", "L40S"},
+		{"L40", "L40"},
+		{"v100", "V100-32"},
+		{"Tesla V100-SXM2-16GB", "V100-16"},
+		{"RTX A6000", "A6000"},
+		{"NVIDIA RTX A6000", "A6000"},
+		{"NVIDIA RTX 6000 Ada Generation", "RTX6000Ada"},
+		{"3090", "RTX3090"},
+		{"3090 Ti", "RTX3090Ti"},
+		{"2080 Ti", "RTX2080Ti"},
+		{"2080ti", "RTX2080Ti"},
+		{"RTX 4060 Ti", "RTX4060Ti-16"},
+		{"4060", "RTX4060"},
+		{"A10", "A10"},
+		{"a10g", "A10G"},
+		{"24", "24GiB"},
+		{"24GB", "24GiB"},
+		{"24 GB", "24GiB"},
+		{"24g", "24GiB"},
+		{"80", "80GiB"},
+		{"24576MiB", "24GiB"},
+	} {
+		text, want := pair[0], pair[1]
+		if c, err := FindCard(text); err != nil || c.Name != want {
+			t.Errorf("%q: %s, %v; want %s", text, c.Name, err, want)
+		}
+	}
+	for text, want := range map[string]string{"4099": `"4090"?`, "RTX 4090 Laptop GPU": "neither",
+		"A1000": "A100-80", "banana": "neither a known name", "1080": "did you mean",
+		"8xA100": "--devices 8xA100", "512MiB": "too small", "": "neither"} {
+		if c, err := FindCard(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %s, %v; want %s", text, c.Name, err, want)
+		}
 	}
 }

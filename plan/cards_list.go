@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-var severalCards = regexp.MustCompile(`^(\d+)\s*[xX*]\s*(.+)$`)
+var several = regexp.MustCompile(`^(\d+)\s*[xX*]\s*(.+)$`)
 
 // maxDevices bounds what one map is made for.
 const maxDevices = 1024
@@ -17,7 +17,7 @@ func ParseCards(list []string) ([]Card, error) {
 	var cards []Card
 	for _, text := range list {
 		count, name := 1, strings.TrimSpace(text)
-		if m := severalCards.FindStringSubmatch(name); m != nil {
+		if m := several.FindStringSubmatch(name); m != nil {
 			n, err := strconv.Atoi(m[1])
 			if err != nil || n < 1 || len(cards)+n > maxDevices {
 				return nil, fmt.Errorf("--devices %q: between 1 and %d devices", text, maxDevices)

@@ -23,7 +23,7 @@ func mustAllocate(t *testing.T, config string, s Setup) *Prediction {
 	return p
 }
 
-// near says whether two sizes differ by at most a part of the second.
+// near reports whether two sizes differ by at most a part of the second.
 func near(a, b event.Bytes, part float64) bool {
 	off := float64(a - b)
 	return max(off, -off) <= part*float64(b)

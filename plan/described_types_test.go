@@ -102,7 +102,7 @@ func compareSwept(t *testing.T, folder string) {
 	}
 }
 
-// bothTimelines gives the requests of a type: Python's and those of the description.
+// bothTimelines returns the requests of a type: Python's and those of the description.
 func bothTimelines(t *testing.T, folder, name string) (theirs, ours *event.Timeline) {
 	t.Helper()
 	var asked sweptSpec
@@ -207,7 +207,7 @@ func sameSize(a, b string) bool {
 	return x == y
 }
 
-// differences tells around which requests the lists part.
+// differences lists the requests around which the two timelines differ.
 func differences(ours, theirs *event.Timeline) string {
 	const most = 60 // lines
 	a, b := namedRequests(ours), namedRequests(theirs)

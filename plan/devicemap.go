@@ -63,8 +63,8 @@ type chainOf struct {
 }
 
 const (
-	unitBefore = "before the blocks"
-	unitAfter  = "after the blocks"
+	unitBefore = "embeddings"
+	unitAfter  = "output head"
 )
 
 // cutIntoUnits assigns every tag of a timeline to a unit. A module outside the blocks belongs to
@@ -168,7 +168,7 @@ func (c *chainOf) problem(tl *event.Timeline, cards []Card, boundary int64,
 // tied reports whether the head has no table of its own: it then uses the embedding's.
 func (c *chainOf) tied() bool { return c.weights[len(c.weights)-1] < c.weights[0]/2 }
 
-// liveAt gives each unit's live bytes at moments of the last step; within a moment's span the
+// liveAt returns each unit's live bytes at moments of the last step; within a moment's span the
 // highest value counts, so nothing is missed between two of them.
 func (c *chainOf) liveAt(tl *event.Timeline, moments int) [][]int64 {
 	from := lastStep(tl)
@@ -264,9 +264,9 @@ func (w *spread) solve() (*DeviceMap, error) {
 // refineBudget is how many operations may be replayed while cuts are moved: about a second of work.
 const refineBudget = 4_000_000
 
-// refine starts from the placements given and moves cuts by one unit while the engine says it
-// helps. The search before counted live bytes; what a card gives up also depends on how the
-// allocator's segments fall.
+// refine starts from the given placements and moves cuts by one unit as long as the engine finds
+// that it helps. The search before it counted live bytes, but the memory a card needs also depends
+// on how the allocator's segments fall.
 func (w *spread) refine(starts ...[]int) ([]int, *DeviceMap, error) {
 	var on []int
 	var best *DeviceMap
@@ -301,7 +301,7 @@ func (w *spread) refine(starts ...[]int) ([]int, *DeviceMap, error) {
 	return on, best, nil
 }
 
-// neighbours gives the placements in which one cut is moved by one unit.
+// neighbours returns the placements in which one cut is moved by one unit.
 func neighbours(on []int, tied bool) [][]int {
 	last := len(on)
 	if tied {
@@ -432,7 +432,7 @@ func (c *chainOf) modulesOn(on []int) map[string]int {
 	return found
 }
 
-// compare says what a placement made elsewhere costs.
+// compare returns the cost of a placement made elsewhere.
 func (w *spread) compare(on []int) (*DeviceMapCompare, error) {
 	found, err := w.measure(on)
 	if err != nil {

@@ -20,7 +20,7 @@ type Division struct {
 	Expert       int  `json:"expert_parallel,omitempty"`
 }
 
-// divided says whether a rank has another model than one card would.
+// divided reports whether a rank has another model than one card would.
 func (d *Division) divided() bool {
 	return d.Tensor > 1 || d.Context > 1 || d.Pipeline > 1 || d.Expert > 1
 }

@@ -96,7 +96,8 @@ func TestPipelineInFlight(t *testing.T) {
 	}
 }
 
-// TestPipelineRanks: the answer is that of the fullest stage, and each kind is told.
+// TestPipelineRanks checks that the answer is that of the fullest stage, and that each kind of rank
+// is named.
 func TestPipelineRanks(t *testing.T) {
 	s := manySetup()
 	s.Precision, s.Pipeline, s.Ranks, s.Shard = "bf16", 4, 8, "fsdp"
@@ -138,7 +139,8 @@ func TestExpertsSharded(t *testing.T) {
 	}
 }
 
-// TestDivisionRefused: a division that cannot be says what, why and what next.
+// TestDivisionRefused checks that the error for an impossible division names the division, the
+// reason and what to do next.
 func TestDivisionRefused(t *testing.T) {
 	for says, change := range map[string]func(*Setup){
 		"8 attention heads cannot be divided into 3": func(s *Setup) { s.Tensor = 3 },

@@ -6,16 +6,17 @@ import (
 	"memroom/event"
 )
 
-// Estimate says by which rules a divided model was planned. No such run was measured on cards.
+// Estimate lists the rules by which a divided model was planned. No such run was measured on cards.
 type Estimate struct {
 	Rules    []string `json:"rules"`
 	Includes []string `json:"includes"`
 	Excludes []string `json:"excludes"`
-	// assumed for the communication library, beside PyTorch's memory; part of the device peak
+	// assumed for the communication library, in addition to PyTorch's memory; part of the device
+	// peak
 	Communication event.Bytes `json:"communication"`
 }
 
-// estimate says how a divided model was planned, nil where none was.
+// estimate describes how a divided model was planned, nil where none was.
 func (s *Setup) estimate() *Estimate {
 	if !s.divided() {
 		return nil

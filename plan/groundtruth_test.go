@@ -14,7 +14,7 @@ import (
 	"memroom/remedy"
 )
 
-// readGroundTruth gives the measured setups with their complete configurations.
+// readGroundTruth returns the measured setups with their complete configurations.
 func readGroundTruth(t testing.TB) []*measured {
 	t.Helper()
 	data := unzipped(t, "h200-configs.json.gz")
@@ -69,6 +69,10 @@ func (m *measured) setup() Setup {
 
 func offBy(got, want int64) float64 { return 100 * float64(got-want) / float64(want) }
 
+// What the planner reaches today of the 36 transformers and of the 53 setups of families. They only
+// rise.
+const exactTruths, exactFamilies = 35, 44
+
 func TestGroundTruth(t *testing.T) {
 	exact, transformers := 0, 0
 	for _, m := range readGroundTruth(t) {
@@ -105,8 +109,8 @@ func TestGroundTruth(t *testing.T) {
 		}
 	}
 	t.Logf("reserved byte-exact in %d of %d", exact, transformers)
-	if exact < 32 {
-		t.Errorf("reserved byte-exact in %d of %d, want at least 32", exact, transformers)
+	if exact != exactTruths { // also when it becomes better: then raise it
+		t.Errorf("reserved byte-exact in %d of %d, was %d", exact, transformers, exactTruths)
 	}
 }
 
@@ -149,6 +153,9 @@ func TestPeaksOfFamilies(t *testing.T) {
 	t.Logf("reserved byte-exact in %d of %d; median %.3f %%, 90th percentile %.2f %%, worst %.2f "+
 		"%%", exact, len(errors), errors[len(errors)/2], errors[len(errors)*9/10],
 		errors[len(errors)-1])
+	if exact != exactFamilies {
+		t.Errorf("reserved byte-exact in %d of %d, was %d", exact, len(errors), exactFamilies)
+	}
 	if median, most := errors[len(errors)/2], errors[len(errors)*9/10]; median > 0.5 || most > 5 {
 		t.Errorf("median %.2f %% and 90th percentile %.2f %%, want at most 0.5 and 5", median, most)
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"math/bits"
 	"strings"
 
 	"memroom/event"
@@ -99,11 +100,11 @@ func (h *HostNeed) keepParts(m *models.Model, s *Setup) {
 
 // nextPower is the smallest power of two that is not below n.
 func nextPower(n int64) int64 {
-	power := int64(1)
-	for power < n {
-		power *= 2
+	if n <= 1 {
+		return 1
 	}
-	return power
+	const largest = 62 // in 64 bits with a sign
+	return 1 << min(bits.Len64(uint64(n-1)), largest)
 }
 
 // sum adds up what one process has in host memory, and what of it is page-locked where that was

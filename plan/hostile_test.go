@@ -56,7 +56,7 @@ func TestStrangeConfigurationsGetAnAnswerOrAReason(t *testing.T) {
 	t.Logf("%d answered", answered)
 }
 
-// check says whether the configuration was answered rather than refused.
+// check reports whether the configuration was answered rather than refused.
 func check(t *testing.T, kind string, fields map[string]any, s Setup) bool {
 	t.Helper()
 	defer func() {

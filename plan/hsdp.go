@@ -57,7 +57,7 @@ func (s *Setup) collectives() event.Bytes {
 	return collectiveBytes + event.Bytes(s.groups())*groupBytes
 }
 
-// shardWords says how the ranks share the work.
+// shardWords describes how the ranks share the work.
 func (s *Setup) shardWords() string {
 	var list []string
 	add := func(on bool, format string, args ...any) {

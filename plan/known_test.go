@@ -21,7 +21,7 @@ func TestCardsByName(t *testing.T) {
 		"Tesla V100": "V100-32", "V100 16 GB": "V100-16", "GeForce RTX 4090": "RTX4090",
 		"rtx_3090": "RTX3090", "RTX40": "RTX4090", "L4": "L4", "L40S": "L40S", "T4": "T4",
 		"24GiB": "24GiB",
-		"1GiB":  "1GiB", "8": "", "1023MiB": "", "": "", "Voodoo": "", "-1GiB": "",
+		"1GiB":  "1GiB", "8": "8GiB", "1023MiB": "", "": "", "Voodoo": "", "-1GiB": "",
 	} {
 		card, err := FindCard(text)
 		if card.Name != want || (err == nil) != (want != "") {
@@ -291,8 +291,8 @@ func TestStandardShapes(t *testing.T) {
 	}
 }
 
-// TestIntervalsOfRehearsals: each fact that the script reports widens the interval by what the
-// documentation says, as parts of the device peak.
+// TestIntervalsOfRehearsals checks that each fact that the script reports widens the interval by
+// the amount in the documentation, as parts of the device peak.
 func TestIntervalsOfRehearsals(t *testing.T) {
 	for name, c := range map[string]struct {
 		change       func(*Rehearsal)

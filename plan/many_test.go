@@ -75,7 +75,7 @@ func planKeeps(t *testing.T, s Setup) (kept, *Prediction) {
 		Activations: saved[event.CategoryActivations] + saved[event.CategoryLoss]}, p
 }
 
-// off says by how much a is off b, as a fraction.
+// off returns by how much a differs from b, as a fraction.
 func off(a, b int64) float64 { return float64(a)/float64(max(b, 1)) - 1 }
 
 // TestManyCards compares what rank 0 keeps with PyTorch's own sharding.

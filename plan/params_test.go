@@ -21,7 +21,7 @@ var (
 		"decoder_ffn_dim": 96, "vocab_size": 500, "pad_token_id": 1}
 )
 
-// with gives a configuration with some fields changed; nil removes one.
+// with returns a configuration with some fields changed; nil removes one.
 func with(base map[string]any, fields ...any) map[string]any {
 	out := map[string]any{}
 	for k, v := range base {

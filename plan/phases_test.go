@@ -49,7 +49,7 @@ func sixLayers() *models.Config {
 
 // TestVaryingLengths plays the very lengths of recorded runs of GPT-2 with six layers, batch 8,
 // bf16 autocast, under several settings of the allocator; what a user asks for with --shortest does
-// not know them and gives an interval.
+// not know them and returns an interval.
 func TestVaryingLengths(t *testing.T) {
 	for _, run := range readLengths(t) {
 		t.Run(run.ID, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -22,12 +23,16 @@ type Target struct {
 	Neighbours event.Bytes     // what other processes hold on the card now
 	Alloc      allocsim.Config // allocator settings
 	Torch      string          // version whose allocator is modelled
+	// Stop is called before each timeline is made; an error ends the work. nil: the work is never
+	// stopped.
+	Stop func() error
 
 	calibrated *Calibration // what was measured on the card here, if it was
 	ranks      int          // processes that train together; more than one communicate
 	groups     int          // communicators of one process beyond the first
 	engine     float64      // share of the card that an inference engine takes
 	hardest    int          // the order of samples that did not fit last: tried first
+	likely     bool         // judge by the figure itself, not by the upper end of its interval
 }
 
 // Prediction is the answer to "how much, and does it fit?".
@@ -40,11 +45,17 @@ type Prediction struct {
 	Fits          *bool                  `json:"fits"` // null without a card or a limit
 	Phase         string                 `json:"phase"`
 	Categories    map[string]event.Bytes `json:"categories"`
-	MaxBatch      *int64                 `json:"max_batch"` // null without a card or a limit
-	MaxSeq        *int64                 `json:"max_seq,omitempty"`
-	Method        string                 `json:"method"` // config, rehearsal, or python
-	Validated     bool                   `json:"validated"`
-	Warnings      []string               `json:"warnings"`
+	// fits, probably fits, probably does not fit, does not fit; empty without a card or a limit
+	Verdict  string      `json:"verdict,omitempty"`
+	Room     event.Bytes `json:"room,omitempty"` // what the verdict compares with
+	MaxBatch *int64      `json:"max_batch"`      // null without a card or a limit
+	MaxSeq   *int64      `json:"max_seq,omitempty"`
+	// where no batch is sure to fit: the largest that probably does
+	LikelyBatch *int64   `json:"likely_batch,omitempty"`
+	Method      string   `json:"method"`              // config, rehearsal, or python
+	Allocator   string   `json:"allocator,omitempty"` // whose peaks these are; empty: PyTorch's
+	Validated   bool     `json:"validated"`
+	Warnings    []string `json:"warnings"`
 	// the setup, the version of torch and the card, in a line
 	Assumed string `json:"assumed"`
 
@@ -62,6 +73,12 @@ type Prediction struct {
 	Estimate *Estimate `json:"estimate,omitempty"`
 	// what each kind of rank of a rehearsed command or of a pipeline needs
 	Ranks []RankPeak `json:"ranks,omitempty"`
+	// who holds the peak, by line of the rehearsed program, most first
+	Lines []LineShare `json:"lines,omitempty"`
+	// of a rehearsed program: its files that were imported or read, below the folder where it
+	// began, and the folders of installed packages
+	Files   []string `json:"files,omitempty"`
+	Folders []string `json:"folders,omitempty"`
 	// allocated bytes over the step that holds the peak, for pictures
 	Series []SeriesPoint `json:"-"`
 }
@@ -71,6 +88,13 @@ type PhasePeak struct {
 	Phase     string      `json:"phase"`
 	Allocated event.Bytes `json:"allocated"`
 	Reserved  event.Bytes `json:"reserved"`
+}
+
+// LineShare is what one line of a program holds at the peak.
+type LineShare struct {
+	Line     string                 `json:"line"` // "train.py:12"; empty where none asked
+	Bytes    event.Bytes            `json:"bytes"`
+	Category map[string]event.Bytes `json:"categories"`
 }
 
 // RankPeak is what the ranks from First to Last need, each.
@@ -93,7 +117,7 @@ func (t Target) Among(ranks int) Target {
 // parameters out to the byte.
 const sameKind = 0.01
 
-// SameKind says whether two ranks need the same, or nearly so.
+// SameKind reports whether two ranks need the same, or nearly so.
 func (p *Prediction) SameKind(q *Prediction) bool {
 	near := func(a, b event.Bytes) bool {
 		return math.Abs(float64(a-b)) <= sameKind*float64(max(a, b))
@@ -146,7 +170,7 @@ func OfRanks(answers map[int]*Prediction, ranks int) *Prediction {
 	return largest
 }
 
-// playedRank begins the note that says which rank was rehearsed.
+// playedRank begins the note about which rank was rehearsed.
 const playedRank = "the process group is played"
 
 // SeriesPoint is allocated memory at one moment of the timeline.
@@ -198,8 +222,8 @@ func foresee(s *Setup, t *Target) (p *Prediction, here verdict, err error) {
 		}
 	}
 	p.Ranks = peaks
-	if p.Fits != nil {
-		*p.Fits = here.fits
+	if p.Fits != nil && *p.Fits != here.fits { // a stage of a pipeline that needs less does not fit
+		p.conclude(here.fits, p.Room)
 	}
 	return p, here, nil
 }
@@ -351,6 +375,11 @@ func (r *simulations) unmask(s *Setup, t *Target) error {
 
 // simulate records the setup's timeline and sends it through the allocator.
 func simulate(m *models.Model, s *Setup, t *Target, v variant) (simulation, error) {
+	if t.Stop != nil {
+		if err := t.Stop(); err != nil {
+			return simulation{}, err
+		}
+	}
 	g, err := recordTape(m, s, t, v)
 	if err != nil {
 		return simulation{}, err
@@ -409,7 +438,7 @@ func (t *Target) replay(tl *event.Timeline, limit event.Bytes) (allocsim.Result,
 	return res, nil
 }
 
-// overhead is what the card gives up beyond the allocator.
+// overhead returns the memory of the card that is used outside the allocator.
 func (t *Target) overhead(usesDNN bool) event.Bytes {
 	bytes := t.Card.Context
 	if usesDNN {
@@ -460,7 +489,7 @@ func (r *simulations) prediction(s *Setup, t *Target) *Prediction {
 // typical is the reserved peak to report: the run itself, or the median of several where sizes are
 // guesses. Reserved memory is a step function of what is uncertain, so a single run may lie on an
 // outlier; sizes that follow from the same convolutions at other batches are right more often than
-// any run beside them.
+// any run next to them.
 func (r *simulations) typical() event.Bytes {
 	peaks := r.peaks()
 	switch {
@@ -494,8 +523,8 @@ var (
 	// adapters and packed weights: some blocks are placed otherwise; a Phi-3 with adapters reserved
 	// 8 % less than its timeline, with equal allocated bytes
 	adapterMargin = margins{0.08, 0.05}
-	// 8-bit layers hold their inputs past the backward pass: a block of the size of the logits found
-	// its place in a measured run and not in the timeline, 11 % of it
+	// 8-bit layers hold their inputs past the backward pass: a block of the size of the logits
+	// found its place in a measured run and not in the timeline, 11 % of it
 	int8Margins = margins{0.10, 0.03}
 	// DeepSpeed's stage 3 reserved 4 to 17 % more than the timeline asks for
 	zero3Margins = margins{0.06, 0.20}
@@ -511,7 +540,7 @@ var (
 	unvalidatedPart   = margins{0.10, 0.10} // features never measured
 )
 
-// compiledNote says what is not known about torch.compile.
+// compiledNote is the note on what is not known about torch.compile.
 const compiledNote = "a compiled model is planned as if it ran eagerly: what torch.compile fuses and " +
 	"recomputes is known only after it has compiled; 11 measured models reserved 0.52 to 1.16 of " +
 	"that, which the interval covers"
@@ -519,10 +548,17 @@ const compiledNote = "a compiled model is planned as if it ran eagerly: what tor
 // looseReserved is how much more a model described from its source may reserve.
 const looseReserved = 0.01
 
-func (m margins) and(o margins) margins { return margins{m.below + o.below, m.above + o.above} }
+// plus adds two doubts about the same thing, which may both be at their worst.
+func (m margins) plus(o margins) margins { return margins{m.below + o.below, m.above + o.above} }
 
-// interval sets the bounds of a prediction. It gives by how much the reserved bytes alone may be
-// higher than the highest run, as a fraction: nothing for what was verified operation by operation.
+// and joins doubts that have nothing to do with each other: they add up as independent errors do,
+// by their squares.
+func (m margins) and(o margins) margins {
+	return margins{math.Hypot(m.below, o.below), math.Hypot(m.above, o.above)}
+}
+
+// interval sets the bounds of a prediction. It returns by how much the reserved bytes alone may be
+// higher than the highest run, as a fraction: 0 for what was verified operation by operation.
 func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved float64) {
 	m := exactMargins
 	switch {
@@ -541,10 +577,10 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 			"calibrate` with this model measures them")
 	}
 	if r.all[0].approx && r.all[0].guess {
-		m = m.and(guessMargins)
+		m = m.plus(guessMargins)
 	}
 	if r.all[0].unsure {
-		m = m.and(layoutMargins)
+		m = m.plus(layoutMargins)
 	}
 	if s.Compile {
 		m = m.and(compiledMargins)
@@ -558,6 +594,10 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	if s.LoadIn == "8bit" {
 		m = m.and(int8Margins)
 		reserved += int8Margins.above
+	}
+	if s.LoadIn == "8bit" && s.Checkpointing {
+		p.warn("checkpointing saves little with 8-bit weights: each of their layers keeps its input for the " +
+			"backward pass where checkpointing cannot drop it; with --load-in 4bit it can")
 	}
 	if s.Shard == "zero3" {
 		m = m.and(zero3Margins)
@@ -625,8 +665,31 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	return reserved
 }
 
-// confine brings a prediction under a wall that the run will live with: the allocator gives its
-// cache back to stay below.
+// The answers to "does it fit?".
+const (
+	Fits            = "fits"
+	ProbablyFits    = "probably fits"         // the figure does, the upper end of the interval not
+	ProbablyDoesNot = "probably does not fit" // only the lower end does
+	DoesNotFit      = "does not fit"
+)
+
+// conclude puts down whether a prediction fits into so many bytes of the card.
+func (p *Prediction) conclude(fits bool, room event.Bytes) {
+	p.Fits, p.Room = &fits, room
+	switch {
+	case fits:
+		p.Verdict = Fits
+	case p.DevicePeak <= room:
+		p.Verdict = ProbablyFits
+	case p.Low <= room:
+		p.Verdict = ProbablyDoesNot
+	default:
+		p.Verdict = DoesNotFit
+	}
+}
+
+// confine brings a prediction under a wall that the run survives, because the allocator frees its
+// cache to stay below.
 func (p *Prediction) confine(most, overhead event.Bytes) {
 	if p.High <= most {
 		return
@@ -647,7 +710,7 @@ func (p *Prediction) Widen(by float64) {
 	p.High += scaleBytes(p.DevicePeak, by)
 }
 
-// doubtCard gives what a card that was not measured adds to the interval, and says so.
+// doubtCard returns what a card that was not measured adds to the interval, and adds a warning.
 func (p *Prediction) doubtCard(t *Target, convolutions bool) margins {
 	m, why := t.Card.margins(convolutions)
 	if why != "" {
@@ -710,11 +773,27 @@ func (s *Setup) unvalidated() []string {
 func (sim *simulation) describe(p *Prediction) {
 	p.Categories = map[string]event.Bytes{}
 	var sum event.Bytes
+	lines := map[string]*LineShare{}
 	for _, i := range allocsim.LiveAt(sim.tl, sim.res.AllocatedPeakAt) {
 		op := sim.tl.Ops[i]
-		p.Categories[sim.tl.Tags[op.Tag].Category.String()] += event.Bytes(op.Size)
-		sum += event.Bytes(op.Size)
+		tag, size := sim.tl.Tags[op.Tag], event.Bytes(op.Size)
+		p.Categories[tag.Category.String()] += size
+		sum += size
+		if tag.Line == "" {
+			continue
+		}
+		if lines[tag.Line] == nil {
+			lines[tag.Line] = &LineShare{Line: tag.Line, Category: map[string]event.Bytes{}}
+		}
+		lines[tag.Line].Bytes += size
+		lines[tag.Line].Category[tag.Category.String()] += size
 	}
+	for _, line := range lines {
+		p.Lines = append(p.Lines, *line)
+	}
+	slices.SortFunc(p.Lines, func(a, b LineShare) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Line, b.Line))
+	})
 	p.Categories["rounding"] = p.AllocatedPeak - sum
 	tag := sim.tl.Tags[sim.tl.Ops[sim.res.AllocatedPeakAt].Tag]
 	p.PeakOp, p.PeakModule = tag.Op, tag.Module

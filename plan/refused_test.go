@@ -115,15 +115,15 @@ func TestMarginsOfParts(t *testing.T) {
 		Precision: "bf16"}}
 	for name, c := range map[string]struct {
 		change       func(*Setup)
-		below, above float64 // beside the exact margins of 0.02
+		below, above float64 // without the exact margins of 0.02
 	}{
 		"nothing":      {func(*Setup) {}, 0, 0},
 		"adapters":     {func(s *Setup) { s.LoRARank, s.LoRATargets = 4, []string{"q_proj"} }, 0.08, 0.05},
-		"8 bits":       {func(s *Setup) { s.LoRARank, s.LoRATargets, s.LoadIn = 4, []string{"q_proj"}, "8bit" }, 0.18, 0.08},
+		"8 bits":       {func(s *Setup) { s.LoRARank, s.LoRATargets, s.LoadIn = 4, []string{"q_proj"}, "8bit" }, math.Hypot(0.08, 0.10), math.Hypot(0.05, 0.03)},
 		"compiled":     {func(s *Setup) { s.Compile = true }, 0.50, 0.22},
 		"a fused loss": {func(s *Setup) { s.ChunkedLoss = true }, 0.10, 0.10},
 		"two parts": {func(s *Setup) { s.ChunkedLoss, s.Offload = true, []string{"activations"} },
-			0.20, 0.20},
+			math.Hypot(0.10, 0.10), math.Hypot(0.10, 0.10)},
 	} {
 		s := base
 		c.change(&s)
@@ -137,8 +137,9 @@ func TestMarginsOfParts(t *testing.T) {
 		over := target.overhead(r.all[0].usesDNN)
 		p := r.prediction(&full, &target)
 		below, above := 1-float64(p.Low)/float64(low+over), float64(p.High)/float64(high+over)-1
-		if math.Abs(below-c.below-0.02) > 1e-6 || math.Abs(above-c.above-0.02) > 1e-6 {
-			t.Errorf("%s: %.4f below and %.4f above, want %.2f and %.2f more than 0.02", name, below,
+		if math.Abs(below-math.Hypot(c.below, 0.02)) > 1e-6 ||
+			math.Abs(above-math.Hypot(c.above, 0.02)) > 1e-6 {
+			t.Errorf("%s: %.4f below and %.4f above, want %.2f and %.2f beside 0.02", name, below,
 				above, c.below, c.above)
 		}
 	}
@@ -170,7 +171,8 @@ func TestRanksWidenTheInterval(t *testing.T) {
 	}
 }
 
-// TestConfined: under a wall that the run lives with; the least is never above what is told.
+// TestConfined checks predictions under a wall that the run survives: the lower bound is never
+// above the peak that is reported.
 func TestConfined(t *testing.T) {
 	of := func() *Prediction {
 		return &Prediction{AllocatedPeak: 60, ReservedPeak: 90, DevicePeak: 100, Low: 98, High: 110,
@@ -210,8 +212,11 @@ func TestBoundsOfACard(t *testing.T) {
 	if p.Low != 0 {
 		t.Errorf("below nothing: %d", p.Low)
 	}
-	if m := (margins{0.1, 0.2}).and(margins{0.3, 0.4}); math.Abs(m.below-0.4) > 1e-12 ||
+	if m := (margins{0.1, 0.2}).plus(margins{0.3, 0.4}); math.Abs(m.below-0.4) > 1e-12 ||
 		math.Abs(m.above-0.6) > 1e-12 {
+		t.Errorf("%+v", m)
+	}
+	if m := (margins{0.3, 0}).and(margins{0.4, 0.2}); math.Abs(m.below-0.5) > 1e-12 || m.above != 0.2 {
 		t.Errorf("%+v", m)
 	}
 }
@@ -238,7 +243,7 @@ func TestMarginsOfCards(t *testing.T) {
 	}
 }
 
-// TestTrainersAndTheirModels: what each trainer runs beside the model that is trained.
+// TestTrainersAndTheirModels: what each trainer runs next to the model that is trained.
 func TestTrainersAndTheirModels(t *testing.T) {
 	for _, c := range []struct {
 		trainer, reference string

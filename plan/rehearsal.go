@@ -17,6 +17,7 @@ type Rehearsal struct {
 	Reason   string   // why the record ends: "steps", "end" of the script, or "error"
 	Error    string   // a sentence for the user where the rehearsal could not go on
 	Steps    int      // optimizer steps taken
+	Part     bool     // it may end before the first one: a test of a part of training
 	Warnings []string // what the rehearsal had to answer by itself
 	UsesDNN  bool     // cuDNN was used: its handles cost device memory
 	// GradScaler was on: it skips the first steps, so that the optimizer's state may come later
@@ -33,6 +34,8 @@ type Rehearsal struct {
 	Other     string // a framework other than torch that the script trains with
 	// whose rules the timeline follows: empty for PyTorch, "bfc" for TensorFlow
 	Allocator string
+	Files     []string       // of the program that were imported or read, below where it began
+	Folders   []string       // where installed packages lie
 	Timeline  event.Timeline // alloc and free in order
 }
 
@@ -61,7 +64,7 @@ const (
 	triesAbove = 4.0
 )
 
-// Predict sends the rehearsed timeline through the allocator and says what it needs of the target.
+// Predict sends the rehearsed timeline through the allocator and returns its need on the target.
 func (r *Rehearsal) Predict(t Target) (*Prediction, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
@@ -109,7 +112,7 @@ func (r *Rehearsal) words() string {
 	return "the script as it is, " + event.Count(r.Steps, "step")
 }
 
-// Check says why there is nothing to predict from, in words for the user.
+// Check explains to the user why there is nothing to predict from.
 func (r *Rehearsal) Check() error {
 	switch {
 	case r.Error != "":
@@ -123,14 +126,16 @@ func (r *Rehearsal) Check() error {
 	case !r.allocates():
 		return fmt.Errorf("rehearsal: the script put nothing on a GPU: does it choose cuda only under a " +
 			"flag, or train on the CPU?")
-	case r.Steps == 0:
+	case r.Steps == 0 && !r.Part:
 		return fmt.Errorf("rehearsal: the script ended before its first optimizer step, so " +
 			"it never reached the peak of training")
 	}
 	return nil
 }
 
-func (r *Rehearsal) allocates() bool { return len(r.Timeline.Ops) > 0 }
+func (r *Rehearsal) allocates() bool {
+	return slices.ContainsFunc(r.Timeline.Ops, func(op event.Op) bool { return op.Size > 0 })
+}
 
 // simulate runs the timeline once, or at several sizes of the workspaces that are estimates.
 func (r *Rehearsal) simulate(t *Target, limit event.Bytes) (*simulations, error) {
@@ -179,7 +184,8 @@ func (s *simulations) rehearsed(r *Rehearsal, t *Target) *Prediction {
 	main := s.all[0]
 	p := &Prediction{AllocatedPeak: main.res.AllocatedPeak, ReservedPeak: main.res.ReservedPeak,
 		Method:   "rehearsal",
-		Warnings: append([]string{}, r.Warnings...), AllocLimit: t.AllocLimit, Validated: true}
+		Warnings: append([]string{}, r.Warnings...), AllocLimit: t.AllocLimit, Validated: true,
+		Files: r.Files, Folders: r.Folders}
 	// estimates in fp32 and of recurrent layers are exact more often than not, and then so is their
 	// run
 	if r.HalfConv {
@@ -201,15 +207,15 @@ func (s *simulations) rehearsed(r *Rehearsal, t *Target) *Prediction {
 
 func (s *simulations) rehearsalInterval(p *Prediction, r *Rehearsal, t *Target) {
 	m := rehearsalMargins
-	if r.Reason == "end" && r.Steps < 2 {
+	if r.Reason == "end" && r.Steps == 1 {
 		p.warn("the script took one optimizer step only: the second is usually higher, because the " +
 			"optimizer's state exists by then")
 	}
-	m = m.and(p.doubtCard(t, r.Estimated))
+	m = m.plus(p.doubtCard(t, r.Estimated))
 	over := t.overhead(r.UsesDNN)
 	low, high := s.likely()
 	if r.Estimated {
-		m = m.and(margins{dnnBelow, dnnAbove})
+		m = m.plus(margins{dnnBelow, dnnAbove})
 		p.warn("workspaces of convolutions and recurrent layers are chosen by cuDNN on the card: the " +
 			"interval covers sizes 3 %% below to 5 %% above; `memroom calibrate` measures them")
 		if r.HalfConv {
@@ -223,13 +229,13 @@ func (s *simulations) rehearsalInterval(p *Prediction, r *Rehearsal, t *Target) 
 		low = max(0, low-p.Categories["optimizer"])
 	}
 	if slices.ContainsFunc(r.Warnings, compileLeftOut) {
-		m = m.and(compiledMargins)
+		m = m.plus(compiledMargins)
 		p.warn("%s", compiledNote)
 	} else if r.Compiled {
-		m = m.and(playedMargins)
+		m = m.plus(playedMargins)
 	}
 	if r.Graphs {
-		m = m.and(graphMargins)
+		m = m.plus(graphMargins)
 		p.Validated = false
 	}
 	if r.Tries {
@@ -262,17 +268,18 @@ func (s *simulations) peaks() []event.Bytes {
 	return peaks
 }
 
-// decide says whether the script fits the target.
+// decide reports whether the script fits the target.
 func (r *Rehearsal) decide(p *Prediction, runs *simulations, t *Target) {
 	v := r.judge(p, runs, t)
-	p.Fits = &v.fits
-	if over := t.overhead(r.UsesDNN); v.fits {
+	over := t.overhead(r.UsesDNN)
+	p.conclude(v.fits, v.wall+over)
+	if v.fits {
 		p.confine(v.wall+over, over)
 	}
 }
 
-// judge decides by the upper end of the interval, or because the allocator gives its cache back
-// before it fails and the timeline survives under the wall.
+// judge decides whether the step fits. It does if the upper end of the interval is below the wall,
+// or if the timeline survives under the wall because the allocator frees its cache before it fails.
 func (r *Rehearsal) judge(p *Prediction, runs *simulations, t *Target) verdict {
 	_, high := runs.likely()
 	v := verdict{wall: t.wall(r.UsesDNN), static: p.Categories["weights"] +

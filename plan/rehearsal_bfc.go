@@ -22,7 +22,7 @@ func (r *Rehearsal) predictBFC(t *Target) (*Prediction, error) {
 	}
 	over := t.overhead(r.UsesDNN)
 	p := &Prediction{AllocatedPeak: res.AllocatedPeak, ReservedPeak: res.ReservedPeak,
-		DevicePeak: res.ReservedPeak + over, Method: "rehearsal",
+		DevicePeak: res.ReservedPeak + over, Method: "rehearsal", Allocator: "TensorFlow",
 		Warnings: append([]string{}, r.Warnings...), AllocLimit: t.AllocLimit}
 	if t.Given {
 		card := t.Card
@@ -41,8 +41,8 @@ func (r *Rehearsal) predictBFC(t *Target) (*Prediction, error) {
 	return p, r.decideBFC(p, t)
 }
 
-// decideBFC runs the step under the wall, lowered by the margin: regions double, so the pool alone
-// says little.
+// decideBFC runs the step under the wall, lowered by the margin. The size of the pool alone means
+// little, because regions double.
 func (r *Rehearsal) decideBFC(p *Prediction, t *Target) error {
 	wall := t.wall(r.UsesDNN)
 	fits := p.High-t.overhead(r.UsesDNN) <= wall
@@ -53,7 +53,7 @@ func (r *Rehearsal) decideBFC(p *Prediction, t *Target) error {
 		}
 		fits = res.OOM == nil
 	}
-	p.Fits = &fits
+	p.conclude(fits, wall+t.overhead(r.UsesDNN))
 	if fits && p.Card != nil {
 		p.High = min(p.High, p.Card.Total-t.Neighbours)
 	}

@@ -119,6 +119,8 @@ func (r *rehearsalReader) end(line []byte) error {
 			Reason   string
 			Error    string
 			Steps    int
+			Files    []string
+			Folders  []string
 			Warnings []struct {
 				Text  string
 				Count int
@@ -143,6 +145,7 @@ func (r *rehearsalReader) end(line []byte) error {
 	e := last.End
 	r.ended = true
 	r.out.Reason, r.out.Error, r.out.Steps = e.Reason, e.Error, e.Steps
+	r.out.Files, r.out.Folders = e.Files, e.Folders
 	r.out.UsesDNN, r.out.Estimated = e.Facts.DNN, e.Facts.Convolutions || e.Facts.Recurrent
 	r.out.Conv, r.out.HalfConv = e.Facts.Convolutions, e.Facts.Half
 	r.out.Compiled = e.Facts.Compiled
@@ -169,6 +172,9 @@ func (r *rehearsalReader) tag(f []json.RawMessage) error {
 		if len(f) <= i+2 || json.Unmarshal(f[i+2], into) != nil {
 			return fmt.Errorf("a tag needs a category, an operation and a module")
 		}
+	}
+	if len(f) > 5 && json.Unmarshal(f[5], &tag.Line) != nil {
+		return fmt.Errorf("a tag's line is not a text")
 	}
 	r.tags[number] = int32(len(r.out.Timeline.Tags))
 	r.out.Timeline.Tags = append(r.out.Timeline.Tags, tag)

@@ -27,6 +27,8 @@ type Ladder struct {
 	Least event.Bytes `json:"least,omitempty"`
 	// where nothing fits: what would if every change of the mathematics were allowed
 	Consent *Ladder `json:"with_consent,omitempty"`
+	// where nothing fits: what another model or other data would save
+	Advice []Rung `json:"advice,omitempty"`
 }
 
 // Rung is one remedy and what it does to the card's memory.
@@ -46,7 +48,7 @@ type Rung struct {
 // searched are the remedies whose effect the engine can run: each rewrites a setup into another
 // that can be simulated.
 var searched = []remedy.ID{remedy.Attention, remedy.ExpandableSegments, remedy.SetToNone,
-	remedy.OptimizerFused, remedy.MicroBatch,
+	remedy.OptimizerFused, remedy.ChunkedLoss, remedy.MicroBatch,
 	remedy.Checkpointing, remedy.ActivationOffload, remedy.OptimizerOffload, remedy.MixedPrecision,
 	remedy.Optimizer8Bit, remedy.OptimizerAdafactor, remedy.LoRA, remedy.Quantize8Bit,
 	remedy.Quantize4Bit}
@@ -55,7 +57,7 @@ var searched = []remedy.ID{remedy.Attention, remedy.ExpandableSegments, remedy.S
 const maxHalvings = 20
 
 // FindCheapest searches for the cheapest set of remedies with which the setup fits the target.
-// allowed says which remedies that change the mathematics may be used.
+// allowed holds the remedies that change the mathematics and may be used.
 func FindCheapest(s Setup, t Target, allowed func(*remedy.Remedy) bool) (*Ladder, error) {
 	before, err := Predict(s, t)
 	if err != nil {
@@ -72,7 +74,43 @@ func FindCheapest(s Setup, t Target, allowed func(*remedy.Remedy) bool) (*Ladder
 			ladder.Consent = other
 		}
 	}
+	ladder.Advice = advise(s, t, before)
 	return ladder, nil
+}
+
+// advise prices what only the user can decide on, because it makes another model or other data of
+// it: half of the layers, half of the length.
+func advise(s Setup, t Target, before *Prediction) []Rung {
+	var rungs []Rung
+	for _, change := range []struct {
+		id    remedy.ID
+		title string
+		apply func(*Setup) bool
+	}{
+		{remedy.Prune, "a model of half the layers: pruned, or a student that learns from the whole one " +
+			"(distill)", func(s *Setup) bool {
+			half, ok := s.Model.HalfTheLayers()
+			s.Model = half
+			return ok
+		}},
+		{remedy.ShorterSequence, "sequences half as long", func(s *Setup) bool {
+			s.Seq, s.Shortest = s.Seq/2, min(s.Shortest, s.Seq/2)
+			return s.Seq > 0
+		}},
+	} {
+		after := s
+		if !change.apply(&after) {
+			continue
+		}
+		p, err := predictOnly(after, t.with(after))
+		if err != nil || p.DevicePeak >= before.DevicePeak {
+			continue
+		}
+		rungs = append(rungs, Rung{ID: change.id, Title: change.title, DevicePeak: p.DevicePeak,
+			Saves: before.DevicePeak - p.DevicePeak, Slowdown: 1, Equivalence: remedy.Changes,
+			Fits: *p.Fits})
+	}
+	return rungs
 }
 
 // climbTo finds the ladder among these remedies.
@@ -95,7 +133,7 @@ func climbTo(s Setup, t Target, tools []*remedy.Remedy, before *Prediction) (*La
 	return ladder, err
 }
 
-// impossible says why nothing fits: what the setup needs with everything that could be used.
+// impossible explains why nothing fits: the need of the setup with every remedy in use.
 func (l *Ladder) impossible(choice *chooser) error {
 	everything := choice.deepest(choice.everything())
 	p, err := Predict(everything.setup, choice.target.with(everything.setup))
@@ -103,7 +141,7 @@ func (l *Ladder) impossible(choice *chooser) error {
 		return err
 	}
 	l.Least = p.DevicePeak
-	l.Reason = fmt.Sprintf("no remedy that is allowed saves anything here; it needs %s, at most %s",
+	l.Reason = fmt.Sprintf("no remedy that is allowed saves anything here: it needs %s (at most %s)",
 		l.Least, p.High)
 	if len(everything.ids) > 0 {
 		var names []string
@@ -113,8 +151,8 @@ func (l *Ladder) impossible(choice *chooser) error {
 				names = append(names, string(id))
 			}
 		}
-		l.Reason = fmt.Sprintf("even with %s it needs %s, at most %s", strings.Join(names, ", "),
-			l.Least, p.High)
+		l.Reason = fmt.Sprintf("with all of %s it still needs %s (at most %s)",
+			strings.Join(names, ", "), l.Least, p.High)
 	}
 	return nil
 }
@@ -128,7 +166,7 @@ func (t Target) with(s Setup) Target {
 	return t
 }
 
-// usable gives the remedies that apply to the setup, are not on already and are allowed.
+// usable returns the remedies that apply to the setup, are not on already and are allowed.
 func usable(s Setup, allowed func(*remedy.Remedy) bool) []*remedy.Remedy {
 	var tools []*remedy.Remedy
 	for _, id := range searched {

@@ -87,7 +87,7 @@ func newChooser(s Setup, t Target, tools []*remedy.Remedy, saving []Rung) *choos
 	return c
 }
 
-// cheapest gives the cheapest set with the fewest halvings that fits, nil if there is none.
+// cheapest returns the cheapest set with the fewest halvings that fits, nil if there is none.
 func (c *chooser) cheapest() *candidate {
 	c.decide(0, 0, 0)
 	return c.best
@@ -150,10 +150,10 @@ func (c *chooser) everything() candidate {
 
 // nearly is by how much a set of remedies may miss the wall while one with fewer might still fit:
 // an accumulated gradient or a copy on its way to the host can weigh more than what another remedy
-// saves beside it.
+// saves next to it.
 const nearly = 1.03
 
-// possible says whether a set with the smallest batch fits, or nearly.
+// possible reports whether a set with the smallest batch fits, or nearly.
 func (c *chooser) possible(remedies set) bool {
 	near, known := c.near[remedies]
 	if !known {

@@ -13,8 +13,8 @@ var flagTrainers = []remedy.Trainer{remedy.Transformers, remedy.Accelerate, reme
 	remedy.DeepSpeed, remedy.Axolotl}
 
 // flags writes the chosen remedies in each trainer's own words, and as arguments of `memroom run`.
-// Every row has all of the set: what a row's trainer has no flag for stands there as a comment that
-// says so.
+// Every row has the whole set. A remedy for which the row's trainer has no flag stands there as a
+// comment.
 func flags(s Setup, best *candidate) map[string]string {
 	words := map[string]string{"memroom": best.memroomWords(s)}
 	for _, trainer := range flagTrainers {
@@ -123,8 +123,7 @@ func (t *typed) add(id remedy.ID, line string) {
 	}
 }
 
-// note says something of a remedy in a comment, with code of one line behind it or of several
-// below.
+// note adds a comment about a remedy, with one line of code behind it or several lines below.
 func (t *typed) note(id remedy.ID, text, code string) {
 	line := fmt.Sprintf("# %s: %s", id, text)
 	if strings.Contains(code, "\n") {

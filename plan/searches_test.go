@@ -12,7 +12,7 @@ import (
 	"memroom/remedy"
 )
 
-// line is the verdict of a value whose need grows by so much each, beside a static part, under a
+// line is the verdict of a value whose need grows by so much each, next to a static part, under a
 // wall; which values fail all the same is up to odd.
 func line(static, each, wall event.Bytes, odd func(int64) bool) func(int64) verdict {
 	return func(n int64) verdict {

@@ -31,7 +31,7 @@ type Setup struct {
 	LoRATargets []string `json:"lora_targets,omitempty"`
 	LoRADropout float64  `json:"lora_dropout,omitempty"` // on the adapters' input
 	DoRA        bool     `json:"dora,omitempty"`         // the weights' length is trained apart
-	// modules that are trained whole beside the adapters (modules_to_save)
+	// modules that are trained whole next to the adapters (modules_to_save)
 	TrainWhole []string `json:"modules_to_save,omitempty"`
 	// each parameter is stepped as its gradient comes
 	InBackward bool `json:"optimizer_in_backward,omitempty"`
@@ -225,7 +225,7 @@ const (
 	lazyTorch       = 113 // kernels are loaded when they are first used
 )
 
-// olderThan says whether the setup's torch is one before a release.
+// olderThan reports whether the setup's torch is one before a release.
 func (s *Setup) olderThan(then int) bool {
 	v := release(s.Torch)
 	return v > 0 && v < then
@@ -339,10 +339,10 @@ func (s *Setup) modelOf(v variant) (*models.Model, error) {
 	return other.model()
 }
 
-// targetsUnsaid says whether adapters are asked for and nobody said on which layers.
+// targetsUnsaid reports whether adapters are asked for and nobody said on which layers.
 func (s *Setup) targetsUnsaid() bool { return s.LoRARank > 0 && len(s.LoRATargets) == 0 }
 
-// wordsUnsaid says whether it is open what tensor parallelism does with the vocabulary.
+// wordsUnsaid reports whether it is open what tensor parallelism does with the vocabulary.
 func (s *Setup) wordsUnsaid() bool { return s.Tensor > 1 && !s.LossParallel }
 
 // unsaidTargets are the layers taken where nobody named them, and the other usual choice. Packed
@@ -423,7 +423,7 @@ func (s *Setup) zero() *tape.Zero {
 	return z
 }
 
-// fullyShards says whether PyTorch's own FSDP spreads the model.
+// fullyShards reports whether PyTorch's own FSDP spreads the model.
 func (s *Setup) fullyShards() bool {
 	return s.Shard == "fsdp" || s.Shard == "fsdp1" || s.Shard == "hsdp"
 }
@@ -528,7 +528,7 @@ func (s *Setup) batchOf(batch, seq int) (inputs, error) {
 	return inputs(m.Inputs), nil
 }
 
-// varies says whether batches differ in length.
+// varies reports whether batches differ in length.
 func (s *Setup) varies() bool { return s.Shortest > 0 && s.Shortest < s.Seq }
 
 // lengthOrders is how many orders of lengths are tried, lengthSteps how many steps each has: after
@@ -538,8 +538,8 @@ const (
 	lengthSteps  = 12
 )
 
-// orderOf gives the lengths of the steps: falling from the longest, then orders as chance gives
-// them. Each has the longest sample.
+// orderOf returns the lengths of the steps. Order 0 falls from the longest, and the others are
+// random. Each has the longest sample.
 func orderOf(order, shortest, longest int) []int {
 	rng := rand.New(rand.NewPCG(1, uint64(order)))
 	list := make([]int, lengthSteps)

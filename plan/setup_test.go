@@ -96,8 +96,8 @@ func TestRanksTakeMemoryForCommunication(t *testing.T) {
 	}
 }
 
-// TestConfigurationDecidesWhatNoFlagNames: dtype, quantization_config and text_config are used, and
-// the answer says so; a flag overrules them.
+// TestConfigurationDecidesWhatNoFlagNames checks that dtype, quantization_config and text_config
+// are used and mentioned in the answer. A flag overrules them.
 func TestConfigurationDecidesWhatNoFlagNames(t *testing.T) {
 	const sizes = `"hidden_size":256,"num_hidden_layers":2,"num_attention_heads":4,
 		"intermediate_size":512,"vocab_size":1000`

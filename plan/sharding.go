@@ -106,7 +106,7 @@ const mostTensor = 8
 
 // dividedWays are those that come after: ranks that share a batch, by tensor parallelism within a
 // machine, then by context parallelism, which saves activations alone. Pipelines are not among
-// them: with FSDP beside it, a stage holds no less than a rank does without.
+// them: with FSDP next to it, a stage holds no less than a rank does without.
 func dividedWays(s *Setup, n int) (list []Way) {
 	add := func(way Way) { list = append(list, s.later(way, n)...) }
 	for degree := 2; degree <= min(n, mostTensor); degree *= 2 {
@@ -164,7 +164,7 @@ func (s Setup) spread(w Way) Setup {
 // Shared is how many cards work on one micro-batch together.
 func (w *Way) Shared() int { return w.together() }
 
-// answered says whether any way could be planned at all.
+// answered reports whether any way could be planned at all.
 func (o *Sharding) answered() bool {
 	for _, w := range o.Ways {
 		if w.Refused == "" {

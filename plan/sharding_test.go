@@ -85,7 +85,7 @@ func TestFindShardingNowhere(t *testing.T) {
 }
 
 // TestFindShardingDivided: only where no sharding fits, the model is divided; the answer is that of
-// a plan with its flags, and says that it is an estimate.
+// a plan with its flags, and is marked as an estimate.
 func TestFindShardingDivided(t *testing.T) {
 	cards, err := ParseCards([]string{"8x24GiB"})
 	if err != nil {
@@ -121,7 +121,8 @@ func TestFindShardingDivided(t *testing.T) {
 	}
 }
 
-// TestFindShardingHost: weights in host memory are the last way, and its bytes are told.
+// TestFindShardingHost checks that weights in host memory are the last way, and that their bytes
+// are reported.
 func TestFindShardingHost(t *testing.T) {
 	cards, err := ParseCards([]string{"2x12GiB"})
 	if err != nil {

@@ -26,7 +26,7 @@ var shippedConv []byte
 const tableTorch = "2.11"
 
 // shippedTable reads the table, once, and only where a convolution asks for it. The file is ours:
-// damage is a mistake in the build, and gives no table.
+// damage is a mistake in the build, and leaves no table.
 var shippedTable = sync.OnceValue(func() *tape.Workspaces {
 	w, err := readTable(bytes.NewReader(shippedConv))
 	if err != nil {
@@ -49,8 +49,9 @@ func WriteTable(out io.Writer, list []ConvSizes) error {
 	return z.Close()
 }
 
-// WriteWorkspaces writes what is known about the target's convolutions, lines as in the table, for
-// a rehearsal. It gives the release of PyTorch to which they belong, empty where nothing is known.
+// WriteWorkspaces writes what is known about the target's convolutions for a rehearsal, in lines as
+// in the table. It returns the release of PyTorch to which they belong, or "" where nothing is
+// known.
 func (t *Target) WriteWorkspaces(out io.Writer) (torch string, err error) {
 	buffer := bufio.NewWriter(out)
 	for c, b := range t.workspaces().Each {

@@ -159,7 +159,7 @@ func index(list []request) map[int]request {
 	return m
 }
 
-// compare gives the first difference of two request streams, or "".
+// compare returns the first difference of two request streams, or "".
 func compare(got, want []request) string {
 	got, want = bursts(got), bursts(want)
 	n := min(len(got), len(want))
@@ -304,8 +304,8 @@ func TestTimelinesEqualRecordedOnes(t *testing.T) {
 }
 
 // TestFamiliesEqualRecordedOnes compares small models of every family with two steps of the real
-// ones on an H200. These runs had no attention mask, and use_cache on unless the index says
-// otherwise.
+// ones on an H200. These runs had no attention mask, and use_cache was on unless the index turns it
+// off.
 func TestFamiliesEqualRecordedOnes(t *testing.T) {
 	for _, m := range readMeasured(t, filepath.Join("testdata", "families", "index.jsonl")) {
 		t.Run(m.ID, func(t *testing.T) {

@@ -24,7 +24,7 @@ type loop struct {
 	inBackward   bool      // the optimizer steps in the backward pass
 	autocast     bool      // over weights in half precision
 	pipeline     *pipeline // the stage that is run; nil is the whole model
-	aside        aside     // what a trainer does beside the step
+	aside        aside     // what a trainer does next to the step
 	keepLogits   int       // evaluation batches whose logits stay until the evaluation is over
 }
 

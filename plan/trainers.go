@@ -16,23 +16,23 @@ var Trainers = []string{"sft", "dpo", "orpo", "kto", "reward", "grpo", "rloo", "
 // References are what answers are compared with: weights of their own, or nothing on this card.
 var References = []string{"copy", "none"}
 
-// paired says whether a sample is two sequences, one chosen and one rejected.
+// paired reports whether a sample is two sequences, one chosen and one rejected.
 func (s *Setup) paired() bool {
 	return slices.Contains([]string{"dpo", "orpo", "reward"}, s.Trainer)
 }
 
-// generates says whether answers are written before they are learnt from.
+// generates reports whether answers are written before they are learnt from.
 func (s *Setup) generates() bool {
 	return s.Trainer == "grpo" || s.Trainer == "rloo" || s.Trainer == "ppo"
 }
 
-// refers says whether a forward pass of a reference model is part of the step.
+// refers reports whether a forward pass of a reference model is part of the step.
 func (s *Setup) refers() bool {
 	return s.Reference != "none" && slices.Contains(
 		[]string{"dpo", "kto", "grpo", "rloo", "ppo"}, s.Trainer)
 }
 
-// copies is how many frozen models of the same size stand beside the one that is trained: the
+// copies is how many frozen models of the same size stand next to the one that is trained: the
 // reference, which adapters need not (they are switched off), and PPO's judge of answers.
 func (s *Setup) copies() int {
 	n := 0
@@ -72,12 +72,12 @@ func (s *Setup) fromTrainer() {
 	s.Padded = s.Padded || s.Attention != "flash"
 }
 
-// scoresAnswers says whether the trainer works on the tokens of answers alone.
+// scoresAnswers reports whether the trainer works on the tokens of answers alone.
 func (s *Setup) scoresAnswers() bool {
 	return s.Trainer == "sft" || s.Trainer == "dpo" || s.Trainer == "kto"
 }
 
-// fusedHead says whether the trainer makes no whole logits.
+// fusedHead reports whether the trainer makes no whole logits.
 func (s *Setup) fusedHead() bool {
 	o, _ := s.objective()
 	return o.FusedHead(s.trl())
@@ -137,7 +137,7 @@ func (s *Setup) objective() (o models.Objective, keep int64) {
 	return "", 0
 }
 
-// trainerNotes says how the trainer was planned.
+// trainerNotes describes how the trainer was planned.
 func (s *Setup) trainerNotes() []string {
 	if s.Trainer == "" {
 		return nil
@@ -174,7 +174,7 @@ func (s *Setup) trainerNotes() []string {
 	return list
 }
 
-// headNote says what the planned release of TRL makes of logits.
+// headNote describes how the planned release of TRL computes logits.
 func (s *Setup) headNote() string {
 	switch older := s.trl(); {
 	case s.Trainer == "reward":
@@ -202,7 +202,7 @@ func (s *Setup) trainerWords() string {
 	return what
 }
 
-// aside is what a trainer does beside the step itself.
+// aside is what a trainer does next to the step itself.
 type aside struct {
 	copies  int    // frozen models of the same size
 	kind    string // the trainer, "" is none

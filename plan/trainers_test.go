@@ -20,7 +20,8 @@ func writer(trainer string, change func(*Setup)) Setup {
 	return s
 }
 
-// TestWhatTrainersDo: pairs, generation, a reference, and the frozen models beside the trained one.
+// TestWhatTrainersDo: pairs, generation, a reference, and the frozen models next to the trained
+// one.
 func TestWhatTrainersDo(t *testing.T) {
 	for trainer, want := range map[string]string{
 		// paired, generates, refers, copies; then copies with adapters, with no reference

@@ -82,7 +82,7 @@ func ownShapes(t *testing.T, m *measured) map[tape.Convolution]bool {
 	return own
 }
 
-// planWithout gives the error of a plan in %, with some convolutions taken from the table. The
+// planWithout returns the error of a plan in %, with some convolutions taken from the table. The
 // truth must be in the interval.
 func planWithout(t *testing.T, m *measured, full *tape.Workspaces,
 	without func(tape.Convolution) bool) float64 {

@@ -19,7 +19,7 @@ try: memroom.report(loss="low")
 except ValueError: print("refused")
 `
 	python := testenv.Python(t)
-	path := "PYTHONPATH=" + filepath.Join(testenv.Root(t), "probe", "pip")
+	path := "PYTHONPATH=" + filepath.Join(testenv.Root(t), "python")
 	j := runJob(t, python, Setup{}, []string{path}, "-c", program)
 	if j.failed != nil || j.out != "True True\nrefused\n" {
 		t.Fatalf("%v, %q, %s", j.failed, j.out, j.err)

@@ -16,8 +16,8 @@ import (
 	"memroom/event"
 )
 
-// CardStage is what the calibration says at one stage. Name to CUDNN are given at the first one,
-// the library workspaces at the second.
+// CardStage is the calibration's report at one stage. The fields from Name to CUDNN are set at the
+// first stage, the library workspaces at the second.
 type CardStage struct {
 	Stage    string      `json:"stage"`
 	Reserved event.Bytes `json:"reserved"` // by PyTorch's allocator
@@ -59,8 +59,8 @@ const (
 	shapePatience  = 30 * time.Second
 )
 
-// ErrCalibrationCut says that a calibration ended before all shapes were measured; what came before
-// is good.
+// ErrCalibrationCut reports a calibration that ended before all shapes were measured; the results
+// before it are good.
 var ErrCalibrationCut = errors.New("not every shape was measured")
 
 // Calibrate trains a little on the card, stage by stage, then runs the shapes. installed is what
@@ -149,7 +149,7 @@ func (w *CardWork) follow(in io.Writer, out io.Reader) (heard, error) {
 				return h, err
 			}
 			if _, err := io.WriteString(in, "\n"); err != nil {
-				return h, nil // it died: the caller says why
+				return h, nil // it died: the caller reports why
 			}
 		case line.Conv != nil || line.RNN != nil:
 			h.shapes = true
@@ -168,7 +168,7 @@ func (w *CardWork) follow(in io.Writer, out io.Reader) (heard, error) {
 	return h, nil
 }
 
-// death says why the script went without a last line.
+// death explains why the script ended without a last line.
 func (h heard) death(ctx context.Context, python string, waited error, complaints string,
 	patience time.Duration) error {
 	lines := strings.Split(strings.TrimSpace(complaints), "\n")

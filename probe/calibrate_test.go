@@ -43,8 +43,8 @@ func TestCalibrateSaysWhyNot(t *testing.T) {
 }
 
 // TestCalibrateKeepsWhatCame: a calibration that is killed, or runs out of time, between two shapes
-// has given what came before, and says that it is not whole. The interpreter is a shell script that
-// says its lines and goes.
+// has returned the results before, and reports that they are not complete. The interpreter is a
+// shell script that prints its lines and exits.
 func TestCalibrateKeepsWhatCame(t *testing.T) {
 	for name, c := range map[string]struct{ end, want string }{
 		"killed":      {"kill -9 $$", "ended early"},

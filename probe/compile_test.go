@@ -47,3 +47,25 @@ var logged = regexp.MustCompile(`(?m)^[WIE]\d+ [\d:.]+ \d+ [^\]]*\] (\[[^\]]*\] 
 
 // withoutTimes removes what torch's log puts before each line: time, process, number of the frame.
 func withoutTimes(text string) string { return logged.ReplaceAllString(text, "") }
+
+// TestCompiledStepsWithoutAWalk trains with several backward passes a step, which looked like steps
+// that no hook saw: the probe never walks over the program's objects. It sees the steps, compiled
+// ones too.
+func TestCompiledStepsWithoutAWalk(t *testing.T) {
+	t.Parallel()
+	python := testenv.Python(t, "torch")
+	for _, args := range [][]string{{"2", "0"}, {"3", "1"}} {
+		args = append([]string{script(t, "compiled_heap.py")}, args...)
+		j := runJob(t, python, Setup{}, nil, args...)
+		if j.failed != nil {
+			t.Fatalf("%v\n%s", j.failed, j.err)
+		}
+		if want := bare(t, python, args...); j.out != want {
+			t.Errorf("%v with the probe:\n%s\nwithout:\n%s", args, j.out, want)
+		}
+		// a compiled step is known when the next pass begins, so the last one is not
+		if rows := allRows(t, j); len(rows) == 0 || rows[len(rows)-1].Step < 22 {
+			t.Errorf("%v: of 24 steps these were seen: %v", args, rows)
+		}
+	}
+}

@@ -8,9 +8,9 @@ import (
 	"memroom/event"
 )
 
-// Setup is what a job's environment tells its probes.
+// Setup is the configuration that a job's environment passes to its probes.
 type Setup struct {
-	Dir      string      // what Install gave
+	Dir      string      // what Install returned
 	Socket   string      // the listener's path; empty: nothing is reported
 	Run      string      // the run's ID
 	Apply    string      // path of the JSON file with the remedies to apply; may be empty
@@ -19,7 +19,7 @@ type Setup struct {
 	GPUMem   event.Bytes // device bytes the process may use on each card; 0: no limit
 }
 
-// Environ gives a copy of base (as os.Environ) with the probe in it. The user's PYTHONPATH stays,
+// Environ returns a copy of base (as os.Environ) with the probe in it. The user's PYTHONPATH stays,
 // behind ours.
 func (s Setup) Environ(base []string) []string {
 	set := map[string]string{"PYTHONPATH": s.Dir}

@@ -41,7 +41,7 @@ func fitTogether(t *testing.T) {
 	python := testenv.Python(t, "torch", "torchvision", "transformers", "accelerate", "lightning")
 	files := []string{"test_hostile", "test_frameworks", "test_governor", "test_loops",
 		"test_microbatch", "test_remedies", "test_again", "test_state"}
-	there, err := filepath.Glob(filepath.Join(testenv.Root(t), "probe/pytests/fit/test_*.py"))
+	there, err := filepath.Glob(filepath.Join(testenv.Root(t), "fit/pytests/test_*.py"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +57,11 @@ func fitTogether(t *testing.T) {
 // fitFiles runs files of the Python tests of fit, each in a process of its own that has PyTorch.
 func fitFiles(t *testing.T, python string, files ...string) {
 	t.Helper()
-	dir := filepath.Join(testenv.Root(t), "probe")
+	root := testenv.Root(t)
 	const start = "import sys; sys.path[:0] = sys.argv[1:3]; import together; " +
 		"together.main(2, sys.argv[3:])"
 	cmd := exec.Command(python, append([]string{"-B", "-W", "ignore", "-c", start,
-		filepath.Join(dir, "py"), filepath.Join(dir, "pytests", "fit")}, files...)...)
+		filepath.Join(root, "probe", "py"), filepath.Join(root, "fit", "pytests")}, files...)...)
 	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
 	var failed bytes.Buffer
 	cmd.Stderr = &failed
@@ -95,11 +95,11 @@ func fitFiles(t *testing.T, python string, files ...string) {
 // fitTest is one file of the Python tests of fit, as a process of its own.
 func fitTest(t *testing.T, python, name string) *exec.Cmd {
 	t.Helper()
-	probe := filepath.Join(testenv.Root(t), "probe")
+	root := testenv.Root(t)
 	const start = "import sys, unittest; sys.path[:0] = sys.argv[1:3]; " +
 		"unittest.main(module=None, argv=sys.argv[2:])"
-	cmd := exec.Command(python, "-B", "-W", "ignore", "-c", start, filepath.Join(probe, "py"),
-		filepath.Join(probe, "pytests", "fit"), name)
+	cmd := exec.Command(python, "-B", "-W", "ignore", "-c", start,
+		filepath.Join(root, "probe", "py"), filepath.Join(root, "fit", "pytests"), name)
 	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
 	return cmd
 }

@@ -218,7 +218,7 @@ func TestHeapHolders(t *testing.T) {
 		if 2*i+1 >= len(told) {
 			t.Fatalf("%d messages\n%s", len(told), j.err)
 		}
-		held := told[2*i+1].Holders // the first count tells of no growth yet
+		held := told[2*i+1].Holders // the first count shows no growth yet
 		var names []string
 		for _, h := range held {
 			names = append(names, h.Name+" "+h.Kind)

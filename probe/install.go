@@ -8,20 +8,39 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"sort"
 	"strings"
+
+	fit "memroom/fit/py"
+	lint "memroom/lint/py"
+	"memroom/plan/calibrate"
+	"memroom/plan/rehearse"
+	"memroom/plan/standard"
+	"memroom/tape/kernels"
 )
 
-// The globs name Python files only: `all:py` would embed the byte code that tests leave behind, a
-// plain folder name would drop names that begin with an underscore.
+// own is the probe itself. The globs name Python files only: `all:py` would embed the byte code
+// that tests leave behind, a plain folder name would drop names that begin with an underscore.
 //
-//go:embed py/sitecustomize.py py/_memroom_probe/*.py py/_memroom_probe/*/*.py py/_memroom_probe/*/*/*.py
-var sources embed.FS
+//go:embed py/sitecustomize.py py/_memroom_probe/*.py py/_memroom_probe/watch/*.py
+var own embed.FS
 
-// Install writes the probe below dir, in a folder named by its content, and gives that folder: the
-// one that goes on PYTHONPATH. A folder that is already complete is used again, so that Python's
-// byte code cache stays warm.
+// rooms are the sub-packages of _memroom_probe that other parts of the tree own. Links in
+// py/_memroom_probe show the same layout to Python in a checkout.
+var rooms = map[string]embed.FS{
+	"calibrate": calibrate.Python,
+	"fit":       fit.Python,
+	"kernels":   kernels.Python,
+	"lint":      lint.Python,
+	"rehearse":  rehearse.Python,
+	"standard":  standard.Python,
+}
+
+// Install writes the probe below dir, in a folder named by its content, and returns that folder:
+// the one that goes on PYTHONPATH. A folder that is already complete is used again, so that
+// Python's byte code cache stays warm.
 func Install(dir string) (string, error) {
 	if strings.ContainsRune(dir, os.PathListSeparator) {
 		return "",
@@ -78,17 +97,14 @@ func replace(fresh, final string, files map[string][]byte) error {
 	return os.Rename(fresh, final)
 }
 
-// embedded gives the files by path below py/ and a name that changes with their content.
+// embedded returns the files by their path below the installed folder, and a name that changes with
+// their content.
 func embedded() (map[string][]byte, string, error) {
 	files := map[string][]byte{}
-	err := fs.WalkDir(sources, "py", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		data, err := sources.ReadFile(path)
-		files[strings.TrimPrefix(path, "py/")] = data
-		return err
-	})
+	err := collect(files, own, "py", "")
+	for name, room := range rooms {
+		err = errors.Join(err, collect(files, room, ".", "_memroom_probe/"+name))
+	}
 	paths := make([]string, 0, len(files))
 	for path := range files {
 		paths = append(paths, path)
@@ -100,6 +116,18 @@ func embedded() (map[string][]byte, string, error) {
 		sum.Write(files[path])
 	}
 	return files, "probe-" + hex.EncodeToString(sum.Sum(nil))[:12], err
+}
+
+// collect adds the files of source below root to files, under the folder to.
+func collect(files map[string][]byte, source embed.FS, root, to string) error {
+	return fs.WalkDir(source, root, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := source.ReadFile(file)
+		files[path.Join(to, strings.TrimPrefix(file, root+"/"))] = data
+		return err
+	})
 }
 
 func complete(dir string, files map[string][]byte) bool {

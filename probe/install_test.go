@@ -38,6 +38,47 @@ func TestInstallRepairsAndReuses(t *testing.T) {
 	}
 }
 
+// TestCheckoutShowsTheInstalledLayout: the links below py and the rooms that are installed are the
+// same modules, so that a test which runs from the checkout tests what users get.
+func TestCheckoutShowsTheInstalledLayout(t *testing.T) {
+	files, _, err := embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := 0
+	var walk func(dir string)
+	walk = func(dir string) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			full := filepath.Join(dir, e.Name())
+			info, err := os.Stat(full) // follows the link
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.IsDir() {
+				walk(full)
+				continue
+			}
+			if ext := filepath.Ext(full); ext != ".py" && ext != ".json" {
+				continue
+			}
+			here++
+			path, _ := filepath.Rel("py", full)
+			text, _ := os.ReadFile(full)
+			if want, there := files[path]; !there || string(want) != string(text) {
+				t.Errorf("%s is not installed as it stands in the checkout", path)
+			}
+		}
+	}
+	walk("py")
+	if here != len(files) {
+		t.Errorf("%d modules are installed, the checkout shows %d", len(files), here)
+	}
+}
+
 func TestInstallSaysWhy(t *testing.T) {
 	if _, err := Install("/tmp/a:b"); err == nil || !strings.Contains(err.Error(), "PYTHONPATH") {
 		t.Errorf("got %v", err)

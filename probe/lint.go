@@ -17,8 +17,8 @@ import (
 const lintPatience = 30 * time.Second
 
 // Lint runs the walk over the syntax tree on files and calls answer with each file's line of JSON,
-// in order. installed is what Install gave. A file that hangs or kills the interpreter gets an
-// answer that says so, and the rest go on.
+// in order. installed is what Install returned. A file that hangs or kills the interpreter gets an
+// answer with that reason, and the rest go on.
 func Lint(ctx context.Context, python, installed string, files []string,
 	answer func(line []byte) error) error {
 	script := filepath.Join(installed, "_memroom_probe", "lint", "run.py")
@@ -47,7 +47,7 @@ func (s *stuck) Error() string { return s.why }
 
 func isStuck(err error) bool { _, ok := err.(*stuck); return ok }
 
-// lintSome starts one interpreter and feeds it files until it is done or dies; it gives how many
+// lintSome starts one interpreter and feeds it files until it is done or dies. It returns how many
 // were answered.
 func lintSome(ctx context.Context, python, script string, files []string,
 	answer func([]byte) error) (done int, err error) {
@@ -112,7 +112,7 @@ func readLines(ctx context.Context, out io.Reader, lines chan<- []byte) {
 	}
 }
 
-// died tells an interpreter that cannot run the script at all from one that a file brought down.
+// died distinguishes an interpreter that cannot run the script at all from one that a file crashed.
 func died(python string, done int, complaints string, cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	if done == 0 && cmd.ProcessState != nil && cmd.ProcessState.ExitCode() > 0 {

@@ -77,7 +77,7 @@ func Listen(path string) (*Listener, error) {
 	return l, nil
 }
 
-// Messages gives what the probes say, in the order of each connection. It is closed by Close.
+// Messages returns what the probes say, in the order of each connection. It is closed by Close.
 func (l *Listener) Messages() <-chan Heard { return l.heard }
 
 // Close ends all connections. The probes go on without us.

@@ -63,8 +63,9 @@ breaks()
 // flowing joins what a kernel sent in several pieces: a print may come as more than one.
 func flowing(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// TestNotebook: in a real kernel findings stand below the cell they are about, an exhausted card is
-// explained there, and what a failed cell and an output hold is told and let go of; variables stay.
+// TestNotebook: in a real kernel, findings stand below the cell they are about, and an exhausted
+// card is explained there. What a failed cell and an output hold is reported and freed; variables
+// stay.
 func TestNotebook(t *testing.T) {
 	t.Parallel()
 	frameworks := testenv.Python(t, "torch")
@@ -82,7 +83,7 @@ func TestNotebook(t *testing.T) {
 	cmd := exec.Command(kernel, script(t, "kernel.py"))
 	cmd.Stdin = strings.NewReader(strings.Join(text, "-----\n"))
 	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "PATH="+bin+":"+os.Getenv("PATH"),
-		"IPYTHONDIR="+t.TempDir(), "PYTHONPATH="+filepath.Join(testenv.Root(t), "probe", "pip")+":"+
+		"IPYTHONDIR="+t.TempDir(), "PYTHONPATH="+filepath.Join(testenv.Root(t), "python")+":"+
 			strings.TrimSpace(string(site)))
 	var errs strings.Builder
 	cmd.Stderr = &errs

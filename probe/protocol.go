@@ -9,10 +9,10 @@ import (
 	"memroom/event"
 )
 
-// Protocol is the version this side speaks. A probe says its own in Hello.
+// Protocol is the version that this side speaks. A probe sends its own in Hello.
 const Protocol = 1
 
-// Message is what a probe says: one of the pointer types below.
+// Message is a message of a probe: one of the pointer types below.
 type Message interface{ kind() string }
 
 // Hello opens a connection.
@@ -26,9 +26,18 @@ type Hello struct {
 	LocalRank *int   `json:"local_rank"`
 	World     *int   `json:"world"`
 	Run       string `json:"run"`
+	Where     *Where `json:"where,omitempty"` // nil: it cannot be asked where it stands
 }
 
-// Framework says that the user has imported one.
+// Where is how a process is asked where its main thread stands: on Signal it appends its stack to
+// the file that it has open as FD.
+type Where struct {
+	Signal int    `json:"signal"`
+	FD     int    `json:"fd"`
+	Path   string `json:"path"`
+}
+
+// Framework reports that the user has imported a framework.
 type Framework struct {
 	Name    string `json:"name"` // torch, tensorflow, jax
 	Version string `json:"version"`
@@ -42,7 +51,7 @@ type Steps struct {
 	Elapsed time.Duration // since then
 }
 
-// Phase says that something other than a plain step began or ended.
+// Phase reports that something other than a plain step began or ended.
 type Phase struct {
 	Phase     string      `json:"phase"` // eval, save
 	Begin     bool        `json:"begin"`
@@ -50,9 +59,11 @@ type Phase struct {
 	AtUS      int64       `json:"at_us"`
 	Allocated event.Bytes `json:"allocated"`
 	Reserved  event.Bytes `json:"reserved"`
+	Device    int         `json:"device"`
+	Peak      event.Bytes `json:"peak"` // of allocated bytes on that device so far, 0 unknown
 }
 
-// Evaluation says what the first batches of an evaluation left behind.
+// Evaluation reports what the first batches of an evaluation left behind.
 type Evaluation struct {
 	Step   int64       `json:"step"`
 	Grad   bool        `json:"grad"`   // results have a graph: gradients are on
@@ -74,7 +85,7 @@ type Account struct {
 	AtPeak    event.Bytes `json:"peak_allocated"`
 	Split     event.Bytes `json:"inactive_split"`
 	Total     event.Bytes `json:"total"` // of the card, 0 unknown
-	Free      event.Bytes `json:"free"`  // of the card, as the driver says
+	Free      event.Bytes `json:"free"`  // of the card, by the driver
 	Limit     event.Bytes `json:"limit"` // reserved bytes a memory fraction allows, 0 none
 }
 
@@ -103,7 +114,7 @@ type Died struct {
 	Frames []event.Frame `json:"frames"`
 }
 
-// Exit is the last thing a Python says when it ends in order.
+// Exit is the last message of a Python process that ends normally.
 type Exit struct {
 	SpentUS   int64 `json:"spent_us"`
 	ElapsedUS int64 `json:"elapsed_us"`
@@ -127,20 +138,11 @@ type StackGroup struct {
 	Frames []event.Frame `json:"frames"`
 }
 
-// Heap is what grew on the Python heap since the last time it was asked for.
+// Heap is which variables hold more than the last time it was asked for.
 type Heap struct {
 	Step    int64        `json:"step"`
-	Types   []HeapType   `json:"types"`
 	Holders []HeapHolder `json:"holders"` // variables that hold what grew, what matters most first
 	Built   int          `json:"built"`   // models that the program has begun so far
-}
-
-// HeapType is one type's growth. For tensors Bytes is their data.
-type HeapType struct {
-	Type   string      `json:"type"`
-	Count  int64       `json:"count"`
-	Growth int64       `json:"growth"`
-	Bytes  event.Bytes `json:"bytes"`
 }
 
 // HeapHolder is a variable, attribute, element or closure that holds more than before.
@@ -148,7 +150,7 @@ type HeapHolder struct {
 	Name  string      `json:"name"` // such as trainer.meters["loss"].values
 	Kind  string      `json:"kind"` // such as "list of 120"
 	File  string      `json:"file"`
-	Line  int         `json:"line"`  // where it grows, as far as its source tells
+	Line  int         `json:"line"`  // where it grows, as far as its source shows
 	Host  event.Bytes `json:"host"`  // growth by itself, in host memory
 	Card  event.Bytes `json:"card"`  // and on cards
 	Count int64       `json:"count"` // more tensors and arrays
@@ -159,7 +161,7 @@ type HeapHolder struct {
 	Fills bool `json:"fills,omitempty"`
 }
 
-// Models says that models of one class become more with each one that is built.
+// Models reports that the models of one class increase with each one that is built.
 type Models struct {
 	Step      int64       `json:"step"`
 	Framework string      `json:"framework"` // torch, keras
@@ -179,11 +181,11 @@ type Models struct {
 	HolderLine int    `json:"holder_line"`
 }
 
-// Feeding says what feeding the model takes at one place of the program.
+// Feeding reports the memory that feeding the model takes at one place of the program.
 type Feeding struct{ event.Feed }
 
-// Checkpoint says that one was loaded, and once more, some steps later, what of it still lives
-// beside the model.
+// Checkpoint reports that a checkpoint was loaded. Some steps later a second one reports how much
+// of it still lives next to the model.
 type Checkpoint struct {
 	Step       int64       `json:"step"`
 	Bytes      event.Bytes `json:"bytes"` // that were loaded
@@ -197,7 +199,7 @@ type Checkpoint struct {
 	HolderLine int         `json:"holder_line,omitempty"`
 }
 
-// Saved says that a checkpoint was saved for which weights were copied, or a file was built, in
+// Saved reports that a checkpoint was saved for which weights were copied, or a file was built, in
 // host memory.
 type Saved struct {
 	Step      int64       `json:"step"`
@@ -210,7 +212,7 @@ type Saved struct {
 	Line      int         `json:"line"`
 }
 
-// Worker says that the dataset in a worker of a DataLoader keeps more and more.
+// Worker reports that the dataset in a worker of a DataLoader keeps more and more.
 type Worker struct {
 	Worker  int         `json:"worker"`
 	Workers int         `json:"workers"`
@@ -223,7 +225,20 @@ type Worker struct {
 	Held    event.Bytes `json:"held"`    // in this worker
 }
 
-// Caches says what generation keeps: caches of keys and values that are alive.
+// Forked names a process that the program, or a data loader for it, has forked to work for it.
+type Forked struct {
+	PID int    `json:"pid"`
+	By  string `json:"by"` // "loader" or "program"
+}
+
+// GivenUp reports that a part of the probe cost more than the promise over a window.
+type GivenUp struct {
+	Part  string  `json:"part"`
+	Share float64 `json:"share"` // of the window's time that the whole probe took
+	Eased bool    `json:"eased"` // it goes on, half as often
+}
+
+// Caches reports what generation keeps: caches of keys and values that are alive.
 type Caches struct {
 	Count     int64       `json:"count"`
 	Bytes     event.Bytes `json:"bytes"`     // of all
@@ -242,7 +257,7 @@ type Caches struct {
 	HolderLine int    `json:"holder_line"`
 }
 
-// Retraced says that a function of TensorFlow is traced at most of its calls.
+// Retraced reports that a function of TensorFlow is traced at most of its calls.
 type Retraced struct {
 	Function string      `json:"function"`
 	Traces   int64       `json:"traces"`
@@ -266,6 +281,7 @@ type Said struct {
 	Predicted    event.Bytes `json:"predicted,omitempty"` // allocated bytes expected at the peak
 	Needs        event.Bytes `json:"needs,omitempty"`     // at the least, where nothing would fit
 	Limit        event.Bytes `json:"limit,omitempty"`     // that was reckoned with
+	Slight       bool        `json:"slight,omitempty"`    // it makes the peak hardly smaller
 	Rows         int         `json:"rows,omitempty"`      // of the batch
 	Pieces       int         `json:"pieces,omitempty"`
 	Checkpointed int         `json:"checkpointed,omitempty"` // blocks
@@ -279,8 +295,8 @@ type Said struct {
 	Amplifies string `json:"amplifies,omitempty"`
 }
 
-// Report is what the program itself told by memroom.report, and in a trial what its framework
-// logged. JSON has no word for NaN and infinity: such a value is nil.
+// Report has the values that the program itself reported with memroom.report, and in a trial those
+// that its framework logged. JSON has no word for NaN and infinity: such a value is nil.
 type Report struct {
 	Step   int64               `json:"step"`
 	Values map[string]*float64 `json:"values"`
@@ -321,6 +337,8 @@ func (*Feeding) kind() string    { return "feeding" }
 func (*Checkpoint) kind() string { return "checkpoint" }
 func (*Saved) kind() string      { return "saved" }
 func (*Worker) kind() string     { return "worker" }
+func (*Forked) kind() string     { return "forked" }
+func (*GivenUp) kind() string    { return "given_up" }
 func (*Caches) kind() string     { return "caches" }
 func (*Retraced) kind() string   { return "retraced" }
 func (*Said) kind() string       { return "said" }
@@ -329,8 +347,8 @@ func (*Done) kind() string       { return "done" }
 func (*Fault) kind() string      { return "fault" }
 func (u *Unknown) kind() string  { return u.Type }
 
-// Decode reads one line. A line of an unknown type gives *Unknown; one that is not a message gives
-// an error.
+// Decode reads one line. It returns *Unknown for a line of an unknown type, and an error for a line
+// that is not a message.
 func Decode(line []byte) (Message, error) {
 	var head struct {
 		Type string `json:"t"`
@@ -350,6 +368,7 @@ func blank(kind string) Message {
 		&Account{}, &OOM{},
 		&Died{}, &Exit{}, &Stacks{},
 		&Heap{}, &Models{}, &Feeding{}, &Checkpoint{}, &Saved{}, &Worker{}, &Caches{}, &Retraced{},
+		&Forked{}, &GivenUp{},
 		&Said{}, &Report{}, &Done{}, &Fault{}} {
 		if m.kind() == kind {
 			return m
@@ -413,11 +432,11 @@ const (
 	DoEmptyCache   = "empty_cache"   // return the allocator's unused segments to the driver
 	DoRecordStacks = "record_stacks" // record where memory comes from for Command.Steps steps
 	DoSnapshot     = "snapshot"      // write the allocator's snapshot to the dumps folder
-	DoHeap         = "heap"          // count Python objects by type
+	DoHeap         = "heap"          // look which variables hold more
 	DoAccount      = "account"       // say what device memory is made of
 )
 
-// encode gives the command as a line.
+// encode returns the command as a line.
 func (c Command) encode() []byte {
 	body, err := json.Marshal(struct {
 		Type string `json:"t"`

@@ -41,7 +41,7 @@ func TestDecodeGolden(t *testing.T) {
 				Resident: 700 * event.MiB, Anonymous: 500 * event.MiB, Heap: 250 * event.MiB},
 		}},
 		&Phase{Phase: "eval", Begin: true, Step: 2, AtUS: 1700000000060000, Allocated: event.MiB,
-			Reserved: 2 * event.MiB},
+			Reserved: 2 * event.MiB, Peak: 3 * event.MiB},
 		&OOM{Step: 3, Requested: 384 * event.MiB, Total: 150109880320, Free: 132580900864,
 			Allocated: 16761093120, Reserved: 16802381824,
 			Split: 41288704, Phase: "forward", Frames: []event.Frame{{File: "träin.py",
@@ -52,6 +52,8 @@ func TestDecodeGolden(t *testing.T) {
 		&Said{Kind: "declined", Text: "torch 1.13 does not know expandable_segments (since 2.1)",
 			ID: "expandable_segments"},
 		&Done{ID: 9, OK: true, Said: "freed 41288704 bytes"},
+		&GivenUp{Part: "caches", Share: 0.0125},
+		&Forked{PID: 4712, By: "loader"},
 		&Exit{SpentUS: 120, ElapsedUS: 103000},
 	}
 	lines := goldenLines(t, "messages.jsonl")

@@ -17,7 +17,7 @@ import (
 	"memroom/testenv"
 )
 
-// interpreters gives every Python on PATH from 3.8 to 3.14, and the one of the test environment:
+// interpreters returns every Python on PATH from 3.8 to 3.14, and the one of the test environment:
 // the probe must live in all.
 func interpreters(t *testing.T) map[string]string {
 	t.Helper()
@@ -34,7 +34,8 @@ func interpreters(t *testing.T) map[string]string {
 	return found
 }
 
-// versionManagers gives interpreters of one minor version that pyenv has but may not have on PATH.
+// versionManagers returns interpreters of one minor version that pyenv has but may not have on
+// PATH.
 func versionManagers(minor string) []string {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -45,7 +46,7 @@ func versionManagers(minor string) []string {
 	return found
 }
 
-// installed gives a fresh copy of the probe.
+// installed returns a fresh copy of the probe.
 func installed(t *testing.T) string {
 	t.Helper()
 	dir, err := Install(t.TempDir())
@@ -55,7 +56,7 @@ func installed(t *testing.T) string {
 	return dir
 }
 
-// job is a Python program under the probe, with a monitor that collects what it says.
+// job is a Python program under the probe, with a monitor that collects its messages.
 type job struct {
 	out, err string
 	failed   error
@@ -134,7 +135,8 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "s")
 }
 
-// messages gives what was heard of one type, and fails on anything the probe should not have said.
+// messages returns what was heard of one type, and fails on anything the probe should not have
+// said.
 func messages[M Message](t *testing.T, j job) []M {
 	t.Helper()
 	var found []M
@@ -152,16 +154,23 @@ func messages[M Message](t *testing.T, j job) []M {
 	return found
 }
 
+// TestPythonUnits runs the Python tests that need no framework, of the probe and of the rooms it
+// installs.
 func TestPythonUnits(t *testing.T) {
 	root := testenv.Root(t)
 	for name, python := range interpreters(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const discover = "import sys, unittest; sys.path.insert(0, sys.argv.pop(1)); " +
-				"unittest.main(module=None, argv=sys.argv)"
-			cmd := exec.Command(python, "-B", "-W", "error", "-c", discover,
-				filepath.Join(root, "probe", "py"), "discover", "-s",
-				filepath.Join(root, "probe", "pytests"))
+			const discover = `import sys, unittest
+sys.path.insert(0, sys.argv[1])
+suite = unittest.TestSuite(unittest.TestLoader().discover(d) for d in sys.argv[2:])
+result = unittest.TextTestRunner().run(suite)
+sys.exit(not (result.wasSuccessful() and result.testsRun))`
+			args := []string{"-B", "-W", "error", "-c", discover, filepath.Join(root, "probe", "py")}
+			for _, room := range []string{"probe", "lint", "plan"} {
+				args = append(args, filepath.Join(root, room, "pytests"))
+			}
+			cmd := exec.Command(python, args...)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -239,7 +248,7 @@ except Exception as e: print(repr(e), getattr(e, "name", None))`
 	}
 }
 
-// oldInterpreters gives Pythons that the probe does not live in but must not disturb.
+// oldInterpreters returns Pythons that the probe does not live in but must not disturb.
 func oldInterpreters(t *testing.T) map[string]string {
 	t.Helper()
 	home, err := os.UserHomeDir()
@@ -290,6 +299,30 @@ sys.stdout.write("%s %s" % (getattr(s, "mark", None), [p for p in sys.path if "p
 					t.Errorf("with the probe:\n%s%s\nwithout:\n%s", j.err, j.out, want)
 				}
 			})
+		}
+	}
+}
+
+// TestFailingImportsLookTheSame: the traceback of a module that we wait for, and that fails, has no
+// frame of ours.
+func TestFailingImportsLookTheSame(t *testing.T) {
+	python := testenv.Python(t)
+	for _, body := range []string{"import nothing_of_this_name", "raise ImportError('x')", "1 / 0",
+		"raise SystemExit(3)", "def f(): raise OSError('no library')\nf()", "syntax error"} {
+		dir := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(dir, "torch"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "torch", "__init__.py"), []byte(body+"\n"),
+			0o644); err != nil {
+			t.Fatal(err)
+		}
+		plain := exec.Command(python, "-c", "import torch")
+		plain.Env = append(os.Environ(), "PYTHONPATH="+dir)
+		want, _ := plain.CombinedOutput()
+		j := runJob(t, python, Setup{}, []string{"PYTHONPATH=" + dir}, "-c", "import torch")
+		if j.err != string(want) {
+			t.Errorf("%s: with the probe:\n%s\nwithout:\n%s", body, j.err, want)
 		}
 	}
 }

@@ -22,8 +22,8 @@ func TestShare(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.Command(python, "-B", "-m", "unittest", "discover", "-s",
-				filepath.Join(root, "probe", "pytests", "pip"), "-p", "test_share.py")
-			cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "probe", "pip"),
+				filepath.Join(root, "python", "pytests"), "-p", "test_share.py")
+			cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "python"),
 				"OMP_NUM_THREADS=1")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)

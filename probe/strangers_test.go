@@ -72,8 +72,8 @@ except OSError:
 	}
 }
 
-// TestStrangerCommandsNothing: another user has put a socket in the monitor's place. The probe says
-// nothing to it and takes no command.
+// TestStrangerCommandsNothing: another user has put a socket in the monitor's place. The probe
+// sends nothing to it and takes no command.
 func TestStrangerCommandsNothing(t *testing.T) {
 	python, dir := testenv.Python(t), installed(t)
 	place, err := os.MkdirTemp("", "mr")

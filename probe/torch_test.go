@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +16,7 @@ func script(t *testing.T, name string) string {
 	return filepath.Join(testenv.Root(t), "probe", "testdata", "scripts", name)
 }
 
-// bare runs a script without the probe and gives its output.
+// bare runs a script without the probe and returns its output.
 func bare(t *testing.T, python string, args ...string) string {
 	t.Helper()
 	out, _ := bareBoth(t, python, args...)
@@ -30,7 +31,7 @@ func bareBoth(t *testing.T, python string, args ...string) (out, errs string) {
 	return string(a.Out), string(a.Err)
 }
 
-// allRows gives the steps of a job and checks that they are in order.
+// allRows returns the steps of a job and checks that they are in order.
 func allRows(t *testing.T, j job) []event.Step {
 	t.Helper()
 	var rows []event.Step
@@ -161,5 +162,60 @@ print(m.weight.sum().item().hex())
 				t.Errorf("printed %q", j.out)
 			}
 		})
+	}
+}
+
+// TestStepsByHand: a program that updates its parameters without an optimizer trains, and its steps
+// are seen, the last one apart. One that only asks for gradients makes none.
+func TestStepsByHand(t *testing.T) {
+	t.Parallel()
+	python := testenv.Python(t, "torch")
+	for way, least := range map[string]int64{"zero first": 27, "old style, accumulated": 20,
+		"functional": 27, "gradients only": 0, "inputs only": 0} {
+		j := runJob(t, python, Setup{}, nil, script(t, "by_hand.py"), way)
+		if j.failed != nil {
+			t.Fatalf("%s: %v\n%s", way, j.failed, j.err)
+		}
+		if want := bare(t, python, script(t, "by_hand.py"), way); j.out != want {
+			t.Errorf("%s: the losses differ with the probe:\n%s\nwithout:\n%s", way, j.out, want)
+		}
+		for _, f := range messages[*Fault](t, j) {
+			t.Errorf("%s: %+v", way, f)
+		}
+		last := int64(0)
+		if rows := allRows(t, j); len(rows) > 0 {
+			last = rows[len(rows)-1].Step
+		}
+		if last < least || last > 30 || least == 0 && last > 0 {
+			t.Errorf("%s: %d steps were seen, want %d to 30", way, last, least)
+		}
+	}
+}
+
+// TestGovernor: a part that costs 2 ms a step is given up after 50 ms and named, the rest goes on,
+// and all of it is in the account.
+func TestGovernor(t *testing.T) {
+	t.Parallel()
+	python := testenv.Python(t, "torch")
+	j := runJob(t, python, Setup{}, nil, script(t, "dear.py"))
+	if j.failed != nil {
+		t.Fatalf("%v\n%s", j.failed, j.err)
+	}
+	var times, took, counted int64
+	if _, err := fmt.Sscan(j.out, &times, &took, &counted); err != nil {
+		t.Fatalf("%q: %v", j.out, err)
+	}
+	if times < 20 || times > 30 {
+		t.Errorf("it was done %d times at 2 ms each, want 50 ms", times)
+	}
+	if counted < took {
+		t.Errorf("%d ns in the account, of which the part alone took %d", counted, took)
+	}
+	up := messages[*GivenUp](t, j)
+	if len(up) != 1 || up[0].Part != "made up" || up[0].Share < 0.005 {
+		t.Errorf("told %+v", up)
+	}
+	if rows := allRows(t, j); len(rows) == 0 || rows[len(rows)-1].Step != 120 {
+		t.Errorf("the steps go on: %v", rows)
 	}
 }

@@ -84,7 +84,7 @@ func TestTuneInANotebook(t *testing.T) {
 	cmd.Stdin = strings.NewReader(strings.Join(text, "-----\n"))
 	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "MEMROOM_BINARY="+binary,
 		"MEMROOM_HOME="+t.TempDir(), "IPYTHONDIR="+t.TempDir(),
-		"PYTHONPATH="+filepath.Join(testenv.Root(t), "probe", "pip"))
+		"PYTHONPATH="+filepath.Join(testenv.Root(t), "python"))
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

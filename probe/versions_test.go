@@ -28,8 +28,8 @@ func TestOldestAndNewestTorch(t *testing.T) {
 	}
 }
 
-// TestFitUnderTheNewestTorch runs the tests of micro-batching and of single remedies; the oldest
-// PyTorch is told why nothing is done for it.
+// TestFitUnderTheNewestTorch runs the tests of micro-batching and of single remedies. Under the
+// oldest PyTorch the reason why nothing is done is printed.
 func TestFitUnderTheNewestTorch(t *testing.T) {
 	fitFiles(t, testenv.Torch(t, "new"), "test_microbatch", "test_remedies", "test_host")
 	t.Run("declined by the oldest", func(t *testing.T) {

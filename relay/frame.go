@@ -33,7 +33,7 @@ type head struct {
 // MostUnpacked bounds the frames of one request, unpacked.
 const MostUnpacked = 16 << 20
 
-// Kind says how a file of a record travels.
+// Kind is how a file of a record is sent.
 type Kind int
 
 // A file does not travel, grows, or is replaced as a whole.
@@ -53,8 +53,8 @@ var (
 	dumped = lazyregexp.New(`^dumps/[A-Za-z0-9][A-Za-z0-9._-]{0,150}$`)
 )
 
-// Kept says whether a file belongs to what is sent, and how. Every other name is refused, so that
-// no name leads out of a run's folder.
+// Kept reports whether a file belongs to what is sent, and how. Every other name is refused, so
+// that no name leads out of a run's folder.
 func Kept(name string) Kind {
 	switch {
 	case slices.Contains(growing, name), dumped.MatchString(name) && !strings.Contains(name, ".."):
@@ -150,13 +150,13 @@ type Hello struct {
 // Welcome is the answer to a [Hello].
 type Welcome struct {
 	ID string `json:"id"` // of the run at the server
-	// Files says how much of each is kept. Of replaced ones, nothing is said.
+	// Files is how much of each is kept. Replaced files are not listed.
 	Files map[string]int64 `json:"files"`
-	// Own says that the server reads the run's folder itself: nothing needs to be sent.
+	// Own means that the server reads the run's folder itself: nothing needs to be sent.
 	Own bool `json:"own,omitempty"`
 }
 
 var keyForm = lazyregexp.New(`^[0-9a-f]{32}$`)
 
-// ValidKey says whether a text has the form of a key.
+// ValidKey reports whether a text has the form of a key.
 func ValidKey(key string) bool { return keyForm.MatchString(key) }

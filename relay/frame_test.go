@@ -55,13 +55,13 @@ func TestHostileFrames(t *testing.T) {
 }
 
 func TestAddressesOfServers(t *testing.T) {
-	for _, bad := range []string{"", "host:8265", "ftp://x", "http://", "http://a:b@c",
+	for _, bad := range []string{"", "host:8722", "ftp://x", "http://", "http://a:b@c",
 		"http://a?token=x", "http://a/#b", "://", "file:///etc"} {
 		if CheckURL(bad) == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}
-	for _, good := range []string{"http://127.0.0.1:8265", "https://host/", "http://[::1]:8/base"} {
+	for _, good := range []string{"http://127.0.0.1:8722", "https://host/", "http://[::1]:8/base"} {
 		if err := CheckURL(good); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}

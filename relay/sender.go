@@ -23,7 +23,7 @@ type Sender struct {
 	ID    string
 	URL   string // of the server
 	Token string
-	// Over says that the run will write no more.
+	// Over means that the run will write no more.
 	Over func() bool
 	// Poll is how often the folder is looked at, Patience how long to go on after the run's end
 	// without an answer. Zero: two seconds, two minutes.
@@ -69,7 +69,7 @@ const (
 	longestPause = 15 * time.Second
 )
 
-// ReadState reads what a folder says about being sent.
+// ReadState reads how far a folder has been sent.
 func ReadState(dir string) (s State, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
@@ -97,14 +97,14 @@ func (s State) write(dir string) error {
 	return os.Rename(path+".new", path)
 }
 
-// CheckURL says what is wrong with an address of a server.
+// CheckURL returns an error if text is not a usable address of a server.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%q is not an address: write it like https://HOST:8265", text)
+		return fmt.Errorf("%q is not an address: write it like https://HOST:8722", text)
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return fmt.Errorf("%q is not the address of a server: write it like https://HOST:8265", text)
+		return fmt.Errorf("%q is not the address of a server: write it like https://HOST:8722", text)
 	case u.User != nil:
 		return errors.New("a password in the address would be seen by everybody on this machine: " +
 			"leave it out, and put a token into MEMROOM_REPORT_TOKEN or --report-token-file")
@@ -129,12 +129,12 @@ func Prepare(dir, address, tokenFile string) error {
 	return State{URL: address, Key: hex.EncodeToString(random[:]), TokenFile: tokenFile}.write(dir)
 }
 
-// ErrRefused says that the server will not take the run, now or later.
+// ErrRefused means that the server will not take the run, now or later.
 var ErrRefused = errors.New("the server refused the record")
 
-// Run sends until everything is acknowledged after the run's end; nil says that it is. It gives up
-// when the server refuses, when ctx ends, or when nothing was answered for Patience after the end;
-// the folder then still says that it waits.
+// Run sends until everything is acknowledged after the run's end, and returns nil then. It stops
+// with an error when the server refuses, when ctx ends, or when nothing was answered for Patience
+// after the end; the folder is then still marked as waiting.
 func (s *Sender) Run(ctx context.Context) (err error) {
 	if s.state, err = ReadState(s.Dir); err != nil {
 		return err
@@ -268,7 +268,7 @@ func (s *Sender) hello(ctx context.Context) error {
 	return nil
 }
 
-// pass sends one request with what is new; finished says that there was nothing more.
+// pass sends one request with what is new. finished means that there was nothing more.
 func (s *Sender) pass(ctx context.Context) (finished bool, err error) {
 	if s.refused[""] { // the server reads the folder itself
 		return true, nil
@@ -292,9 +292,9 @@ func (s *Sender) pass(ctx context.Context) (finished bool, err error) {
 		}
 		return false, nil
 	}
-	var large *largeError
-	if errors.As(err, &large) && len(frames) > 0 {
-		s.refused[large.file] = true
+	var not *fileError
+	if errors.As(err, &not) && len(frames) > 0 {
+		s.refused[not.file] = true
 		return false, nil
 	}
 	if err != nil {
@@ -397,18 +397,18 @@ func readPiece(path string, at, most int64) []byte {
 	return data[:n]
 }
 
-// errUnknown says that the server does not know the run: it must be named again.
+// errUnknown means that the server does not know the run: it must be named again.
 var errUnknown = errors.New("the server does not know the run")
 
-// placeError says where the server's files end, where that is not where we think.
+// placeError holds where the server's files end, if that is not where we think.
 type placeError struct{ files map[string]int64 }
 
 func (placeError) Error() string { return "the server has another part of the record" }
 
-// largeError names a file of which the server takes no more.
-type largeError struct{ file, text string }
+// fileError names a file of which the server takes no more: it is too large, or damaged.
+type fileError struct{ file, text string }
 
-func (e largeError) Error() string { return e.text }
+func (e fileError) Error() string { return e.text }
 
 func (s *Sender) post(ctx context.Context, path, kind string, body []byte, answer any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost,
@@ -451,8 +451,9 @@ func refusal(status int, data []byte) error {
 	switch {
 	case status == http.StatusConflict && said.Files != nil:
 		return &placeError{said.Files}
-	case status == http.StatusRequestEntityTooLarge && said.File != "":
-		return &largeError{said.File, said.Error}
+	case (status == http.StatusRequestEntityTooLarge ||
+		status == http.StatusUnprocessableEntity) && said.File != "":
+		return &fileError{said.File, said.Error}
 	case status == http.StatusGone:
 		return errUnknown
 	case status >= 500 || status == http.StatusTooManyRequests ||

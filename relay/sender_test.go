@@ -69,7 +69,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"files": sizes})
 }
 
-// says is an answer that is no success.
+// says returns a handler that answers with an error.
 func says(status int, body string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) {
 		w.WriteHeader(status)
@@ -241,7 +241,7 @@ func TestARefusalEndsIt(t *testing.T) {
 	}
 }
 
-// TestNobodyAnswers: after the end, and no sooner, the sender gives up.
+// TestNobodyAnswers: the sender stops trying after the end, and no sooner.
 func TestNobodyAnswers(t *testing.T) {
 	r := newReceiver(t)
 	s := folder(t, r, map[string]string{"run.json": "{}"})
@@ -347,7 +347,7 @@ func TestRefusalsByStatus(t *testing.T) {
 		place.files["output"] != 7 {
 		t.Errorf("%v", err)
 	}
-	var large *largeError
+	var large *fileError
 	if err := refusal(413, []byte(`{"file":"output"}`)); !errors.As(err, &large) ||
 		large.file != "output" {
 		t.Errorf("%v", err)

@@ -52,7 +52,7 @@ func batching() []*Remedy {
 }
 
 // lessWords is what stands for a smaller batch where nothing shows that there are batches.
-const lessWords = "smaller or fewer inputs in one go; where it works in batches, a smaller batch size"
+const lessWords = "a smaller batch, or smaller inputs"
 
 func halveBatch(s Setup) (Setup, bool) {
 	if s.Batch < 2 {
@@ -104,7 +104,7 @@ func howMicroBatch(job Job, after Setup) How {
 	}
 	if !job.batched() && job.Work != Serving {
 		if job.accumulates() {
-			return How{Args: lessWords + ", with gradients that are added up over several"}
+			return How{Args: lessWords + "; gradients added up over several batches"}
 		}
 		return How{Args: lessWords}
 	}

@@ -61,7 +61,7 @@ func TestEditsMultiplyToTheBatch(t *testing.T) {
 	}
 }
 
-// TestTheLoopEditTrainsTheSame runs the code that we print, in real PyTorch, beside the loop as it
+// TestTheLoopEditTrainsTheSame runs the code that we print, in real PyTorch, next to the loop as it
 // was: batches that do not divide, and a last one that is smaller.
 func TestTheLoopEditTrainsTheSame(t *testing.T) {
 	if testing.Short() {

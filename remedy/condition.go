@@ -205,6 +205,7 @@ var conditions = map[ID]condition{
 	LongestBatch:   {work: []Work{Training, Evaluating, Undecided}, all: []Fact{Networks}},
 	CUDAGraphSizes: {work: forward},
 	CheckShapes:    {work: everyWork},
+	InParts:        {work: everyWork},
 	OtherVersion:   {work: everyWork},
 	LoadToHost:     {work: []Work{Loading, Training, Undecided}, all: []Fact{TorchSeen}},
 	SaveSharded:    {work: []Work{Saving}, all: []Fact{TorchSeen}},
@@ -247,9 +248,9 @@ var conditions = map[ID]condition{
 	UnifiedMemory:  {work: forward, all: []Fact{Networks}},
 }
 
-// Fits gives an empty string where an explanation may print the remedy: it can help the job, and
-// everything that its words take for granted is shown. Else it gives the reason. A job without
-// facts was watched rather than read of, and is asked only what Applies asks.
+// Fits returns an empty string if an explanation may print the remedy: it can help the job, and
+// everything that its words take for granted is shown. Otherwise it returns the reason. A job
+// without facts was watched rather than read of, and only needs to pass Applies.
 func (r *Remedy) Fits(job Job) string {
 	if why := r.Applies(job); why != "" || job.Facts == nil {
 		return why
@@ -308,7 +309,7 @@ var frees = map[ID]part{
 	GCThreshold: idlePart,
 }
 
-// outOfReach gives a reason where the figures show that the remedy cannot free what was missing.
+// outOfReach returns a reason where the figures show that the remedy cannot free what was missing.
 func (job Job) outOfReach(id ID) string {
 	switch part := frees[id]; {
 	case job.Missing <= 0:

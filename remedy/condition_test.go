@@ -137,8 +137,8 @@ var situational = map[ID]bool{FreeNeighbour: true, MergeOnHost: true, MetricRese
 	CUDAGraphSizes: true, LoadToHost: true, SaveAsItIs: true, WorkerCache: true,
 	SteadyTraces: true, MapFile: true, SaveParts: true, ServingShare: true, StreamData: true}
 
-// TestNoWordOutOfPlace crosses contexts with remedies: whatever is printed there says nothing about
-// another work, device or framework.
+// TestNoWordOutOfPlace crosses contexts with remedies: whatever is printed there mentions no other
+// work, device or framework.
 func TestNoWordOutOfPlace(t *testing.T) {
 	printed := 0
 	for _, c := range contexts() {
@@ -220,8 +220,8 @@ func TestFiguresRuleOut(t *testing.T) {
 	}
 }
 
-// TestDialectsNeedTheirLibrary: nothing is written in the words of a library that nothing shows,
-// and what is printed says something.
+// TestDialectsNeedTheirLibrary: nothing is written in the words of a library that no fact shows,
+// and the words of every library are written somewhere.
 func TestDialectsNeedTheirLibrary(t *testing.T) {
 	spoken := map[int]bool{}
 	for _, trainer := range []Trainer{Plain, Transformers, Kohya, MLX, Keras} {

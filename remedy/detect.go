@@ -14,7 +14,7 @@ var imports = lazyregexp.New(`(?m)^[ \t]*(?:from|import)[ \t]+(\w+)`)
 var loops = []struct {
 	trainer Trainer
 	modules []string
-	use     *lazyregexp.Regexp // also needed; nil: the import says enough
+	use     *lazyregexp.Regexp // also needed; nil: the import is enough
 }{
 	{Lightning, []string{"lightning", "pytorch_lightning"}, nil},
 	{Transformers, []string{"transformers", "trl"}, lazyregexp.New(`Trainer\(|TrainingArguments|SFTConfig|DPOConfig`)},
@@ -23,8 +23,8 @@ var loops = []struct {
 	{Keras, []string{"keras", "tensorflow"}, lazyregexp.New(`\.fit\(`)},
 }
 
-// Detect gives the framework and the trainer that a command uses, as far as its words and the text
-// of its script show them. Both are empty where nothing shows.
+// Detect returns the framework and the trainer that a command uses, as far as its words and the
+// text of its script show them. Both are empty where nothing shows.
 func Detect(command []string, script string) (Framework, Trainer) {
 	imported := map[string]bool{}
 	for _, found := range imports.FindAllStringSubmatch(script, -1) {

@@ -64,8 +64,10 @@ func (job Job) written(text string) bool {
 	return true
 }
 
-// inWords says what to do without any library's code. A remedy that has neither is not printed.
+// inWords describes the remedy without any library's code. A remedy that has neither is not
+// printed.
 var inWords = map[ID]string{
+	InParts:         "in pieces: a part of it at a time, keeping only the result of each",
 	MicroBatch:      "a smaller batch where the batches are made",
 	EvalBatch:       "a smaller batch_size where the batches of evaluation are made",
 	EvalOutputs:     "keep numbers of each batch, not its outputs",
@@ -171,10 +173,10 @@ func (r *Remedy) heard(job Job, how How) (How, bool) {
 }
 
 // ownCode are remedies whose code is that of the program itself, or of a notebook's cells.
-var ownCode = map[ID]bool{WindowOnHost: true, NotebookState: true}
+var ownCode = map[ID]bool{WindowOnHost: true, NotebookState: true, InParts: true}
 
-// inSettings says what to look for in the settings of a program that trains by settings of its own,
-// where we do not know their names.
+// inSettings describes what to look for in the settings of a program that trains by settings of its
+// own, where we do not know their names.
 var inSettings = map[ID]string{
 	MicroBatch:        "a smaller batch for each device, in the program's own settings",
 	EvalBatch:         "a smaller batch of evaluation, in the program's own settings",
@@ -226,6 +228,9 @@ func (job Job) halfBatch() string {
 	}
 	return strconv.Itoa(job.Batch / 2)
 }
+
+// Flags returns what a trainer that is steered by flags alone has for each remedy; nil for others.
+func Flags(trainer Trainer) map[ID]string { return flags[trainer] }
 
 // flags are what trainers that are steered by flags alone have for a remedy. Code of a model has no
 // place there, so a remedy without a flag is not printed.

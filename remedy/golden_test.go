@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write what remedies say and do to testdata/said")
 
-// TestWhatRemediesSayAndDo: everything that a remedy says to some jobs, and does to some setups, a
+// TestWhatRemediesSayAndDo keeps a remedy's words for some jobs, and its effect on some setups, a
 // recorded timeline and allocator strings, as files that people read when they change it. A new
 // remedy gets its file with -update.
 func TestWhatRemediesSayAndDo(t *testing.T) {
@@ -43,10 +43,7 @@ func TestWhatRemediesSayAndDo(t *testing.T) {
 		}
 	}
 	if len(without) > 0 {
-		t.Logf("without a file in testdata/said: %v; -update writes it", without)
-	}
-	if len(without) > 10 {
-		t.Error("more than ten remedies have no file")
+		t.Errorf("without a file in testdata/said: %v; -update writes it", without)
 	}
 }
 
@@ -131,9 +128,9 @@ func said(r *Remedy, job Job) string {
 	return b.String()
 }
 
-// printed adds what an explanation says of logs: in which only a little is shown, and then one fact
-// more; in which everything is shown but one fact; and of every work. Only answers that differ from
-// the first of each are written.
+// printed adds what an explanation prints for logs: for those that show only a little, and then one
+// fact more; for those that show everything but one fact; and for every work. Only answers that
+// differ from the first of each are written.
 func printed(b *strings.Builder, r *Remedy) {
 	little := map[Fact]bool{Networks: true, TorchSeen: true, Batches: true}
 	all := facts()

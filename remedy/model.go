@@ -87,7 +87,7 @@ func quantizedBy(job Job, vllm string) string {
 	return "weights in fp8 or a packed file (GGUF), where the program reads one"
 }
 
-// usualRank is the adapters' rank where the setup says none.
+// usualRank is the adapters' rank if the setup has none.
 const usualRank = 16
 
 func loraRank(s Setup) int {

@@ -113,9 +113,10 @@ const (
 	Layout          ID = "layout"           // arrays that a TPU pads
 	LiveParameters  ID = "live_parameters"  // what ZeRO 3 keeps gathered at a time
 	UnifiedMemory   ID = "unified_memory"   // JAX beyond the card, in host memory
+	InParts         ID = "in_parts"         // one large tensor in pieces, or not at all
 )
 
-// Equivalence says what a remedy does to the results of training.
+// Equivalence is a remedy's effect on the results of training.
 type Equivalence string
 
 // Exact keeps the mathematics (floating-point rounding may differ), Expected keeps it in
@@ -188,7 +189,7 @@ type Job struct {
 	OwnCap    bool          // the limit is a cap that the program set for its share of the card
 	HostLimit bool          // the limit is that of `memroom run --host-mem`
 	Images    bool          // it generates images or clips
-	Maker     Maker         // of the card; empty: NVIDIA, as nothing says otherwise
+	Maker     Maker         // of the card; empty: NVIDIA, as nothing shows otherwise
 	Foreign   bool          // it computes with none of the frameworks whose code we can write
 	Pool      string        // whose worker processes: joblib, datasets, nnunet; empty: unknown
 	Windows   string        // who works through windows: monai, nnunet, mmseg; empty: unknown
@@ -213,10 +214,11 @@ type Job struct {
 	Share float64
 	// that the batch was seen to fit in, for the words of MicroBatch; 0: unknown
 	Pieces int
+	Parts  string    // how the tensor that was refused is made in parts; empty: unknown
 	Run    event.Run // that the job was; its command is written into what to type
 }
 
-// LessShare says of Job.Share that a server must take less of the card than now, whatever that is.
+// LessShare in Job.Share means that a server must take less of the card than now, whatever that is.
 const LessShare = -1
 
 // How is what a user types to apply a remedy. Empty means that there is no such way.
@@ -258,7 +260,7 @@ type Remedy struct {
 	code   map[Framework]string //
 }
 
-// Catalogue gives every remedy, those that keep the mathematics first. The caller must not change
+// Catalogue returns every remedy, those that keep the mathematics first. The caller must not change
 // what it points at.
 func Catalogue() []*Remedy { return slices.Clone(all) }
 
@@ -271,7 +273,7 @@ var all = gather(
 
 func gather(groups ...[]*Remedy) []*Remedy { return slices.Concat(groups...) }
 
-// Find gives the remedy of that name.
+// Find returns the remedy of that name.
 func Find(id ID) (*Remedy, bool) {
 	for _, r := range all {
 		if r.ID == id {
@@ -284,9 +286,9 @@ func Find(id ID) (*Remedy, bool) {
 // IsOn reports whether the setup has the remedy already.
 func (r *Remedy) IsOn(s Setup) bool { return r.on != nil && r.on(s) }
 
-// Rewrite gives the setup with the remedy applied, one notch of it where it comes in notches (the
-// batch is halved, not reduced to one). It is false where the remedy is on already or says nothing
-// about such a setup.
+// Rewrite returns the setup with the remedy applied, one notch of it if it comes in notches (the
+// batch is halved, not reduced to one). It returns false if the remedy is on already or has no
+// effect on such a setup.
 func (r *Remedy) Rewrite(s Setup) (Setup, bool) {
 	if r.IsOn(s) {
 		return s, false
@@ -302,8 +304,8 @@ func (r *Remedy) Rewrite(s Setup) (Setup, bool) {
 	return r.rewrite(s.clone())
 }
 
-// RewriteConf gives the allocator string with the remedy; the user's own keys stay as they are. It
-// is false for remedies that are no allocator settings.
+// RewriteConf returns the allocator string with the remedy; the user's own keys stay as they are.
+// It is false for remedies that are no allocator settings.
 func (r *Remedy) RewriteConf(conf string) (string, bool) {
 	if r.conf == nil {
 		return conf, false
@@ -312,8 +314,8 @@ func (r *Remedy) RewriteConf(conf string) (string, bool) {
 	return after, after != conf
 }
 
-// RewriteTimeline gives a copy of a recorded timeline as it would have been with the remedy. It is
-// false where the timeline does not say enough: most rewrites need blocks that are tagged by
+// RewriteTimeline returns a copy of a recorded timeline as it would have been with the remedy. It
+// is false where the timeline does not say enough: most rewrites need blocks that are tagged by
 // category.
 func (r *Remedy) RewriteTimeline(t *event.Timeline) (*event.Timeline, bool) {
 	if r.timeline == nil {
@@ -322,8 +324,9 @@ func (r *Remedy) RewriteTimeline(t *event.Timeline) (*event.Timeline, bool) {
 	return r.timeline(t)
 }
 
-// Slowdown is the time of a step after the remedy over the time before it, as far as it can be said
-// without running: 1 is free, below 1 is faster. A zero Setup gives the usual figure.
+// Slowdown is the time of a step after the remedy divided by the time before it, as far as it is
+// known without running: 1 is free, below 1 is faster. For a zero Setup it returns the usual
+// figure.
 func (r *Remedy) Slowdown(before Setup) float64 {
 	if r.slowdown == nil {
 		return 1
@@ -331,7 +334,7 @@ func (r *Remedy) Slowdown(before Setup) float64 {
 	return r.slowdown(before)
 }
 
-// Applies gives an empty string where the remedy can help the job, else the reason why not.
+// Applies returns an empty string where the remedy can help the job, else the reason why not.
 func (r *Remedy) Applies(job Job) string {
 	switch {
 	case job.Where != "" && job.Where != event.WhereUnknown && !slices.Contains(r.Walls, job.Where):
@@ -358,7 +361,7 @@ func (r *Remedy) Applies(job Job) string {
 	return ""
 }
 
-// HowTo says what the user types, in the terms of their framework and trainer.
+// HowTo returns what the user types, in the terms of their framework and trainer.
 func (r *Remedy) HowTo(job Job) How {
 	how, _ := r.heard(job, r.howTo(job))
 	return how

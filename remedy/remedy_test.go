@@ -22,7 +22,7 @@ save_sharded save_as_it_is merge_on_host load_once shard_at_load offload_less fr
 object_store ray_blocks shuffle_buffer map_file worker_cache steady_traces map_processes select_card page_file wsl_memory serving_share smaller_layer
 notebook_state fewer_processes predict_call release_models pipeline_offload fewer_pairs ddp
 process_limits other_programs metric_reset newer_torch less_at_once half_weights save_parts right_device
-window_on_host objects_on_host smaller_buffer fewer_points layout live_parameters unified_memory`
+window_on_host objects_on_host smaller_buffer fewer_points layout live_parameters unified_memory in_parts`
 
 func TestCatalogueIsComplete(t *testing.T) {
 	want := map[ID]bool{}
@@ -68,7 +68,7 @@ func TestEveryRemedyCanBeExplained(t *testing.T) {
 	}
 }
 
-// jobsFor gives the frameworks and trainers a remedy may be asked about.
+// jobsFor returns the frameworks and trainers a remedy may be asked about.
 func jobsFor(r *Remedy) []Job {
 	var jobs []Job
 	frameworks := r.Frameworks
@@ -164,8 +164,8 @@ func TestOldTorchIsNotOfferedWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// TestWhatFitClaimsTheProbeDoes: a remedy that says how --fit applies it stands in one of the
-// probe's tables.
+// TestWhatFitClaimsTheProbeDoes: the remedies that --fit claims to apply are those in the probe's
+// tables.
 func TestWhatFitClaimsTheProbeDoes(t *testing.T) {
 	var tables string
 	for _, name := range []string{"settings.py", filepath.Join("fit", "registry.py")} {
@@ -228,7 +228,7 @@ func TestTimelineRewrites(t *testing.T) {
 	}
 }
 
-// TestTitlesLeaveTheIDOut: a title is printed beside its id and must not say it a second time.
+// TestTitlesLeaveTheIDOut: a title is printed next to its id and must not say it a second time.
 func TestTitlesLeaveTheIDOut(t *testing.T) {
 	for _, r := range Catalogue() {
 		if strings.Contains(r.Title, "("+string(r.ID)) {

@@ -56,7 +56,7 @@ func (s Setup) Adam() bool {
 	return false
 }
 
-// clone gives a copy whose slices can be changed.
+// clone returns a copy whose slices can be changed.
 func (s Setup) clone() Setup {
 	s.TrainOnly, s.Offload = slices.Clone(s.TrainOnly), slices.Clone(s.Offload)
 	return s

@@ -46,8 +46,8 @@ func systems() []*Remedy {
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU},
 		how: func(Job, Setup) How {
-			return How{Args: lines("%UserProfile%\\.wslconfig:", "[wsl2]", "memory=48GB",
-				"swap=64GB   # then: wsl --shutdown")}
+			return How{Args: lines("memory=48GB and swap=64GB below [wsl2] in %UserProfile%\\.wslconfig",
+				"wsl --shutdown   # then start it again")}
 		},
 	}, {
 		ID:    SelectCard,
@@ -133,6 +133,24 @@ var serverFlags = map[string]string{
 // mistakes: sizes that nobody meant.
 func mistakes() []*Remedy {
 	return []*Remedy{{
+		ID:          InParts,
+		Title:       "make that tensor in parts, or not at all",
+		Why:         "one tensor is what does not fit: only its own size counts",
+		Equivalence: Exact,
+		Walls:       anywhere,
+		needs: func(job Job) string {
+			if job.Facts != nil && job.Parts == "" {
+				return "nothing shows which tensor it is"
+			}
+			return ""
+		},
+		how: func(job Job, _ Setup) How {
+			if job.Parts == "" {
+				return How{Args: inWords[InParts]}
+			}
+			return How{Code: job.Parts}
+		},
+	}, {
 		ID:    CheckShapes,
 		Title: "print and check the shapes at that line",
 		Why: "such a size comes from a wrong shape, an index used as a size, broadcasting or all " +

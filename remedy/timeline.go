@@ -6,7 +6,7 @@ import (
 	"memroom/event"
 )
 
-// scaleBlocks gives a copy of the timeline in which the blocks of the categories named in factors
+// scaleBlocks returns a copy of the timeline in which the blocks of the categories named in factors
 // have another size; a factor of 0 removes them, release included. It is false when the timeline
 // has no such block: an untagged recording cannot be rewritten.
 func scaleBlocks(t *event.Timeline, factors map[event.Category]float64) (*event.Timeline, bool) {
@@ -36,7 +36,7 @@ func scaleBlocks(t *event.Timeline, factors map[event.Category]float64) (*event.
 	return after, found
 }
 
-// emptyAtSteps gives a copy of the timeline with empty_cache() at the beginning of every step,
+// emptyAtSteps returns a copy of the timeline with empty_cache() at the beginning of every step,
 // false where steps are not marked.
 func emptyAtSteps(t *event.Timeline) (*event.Timeline, bool) {
 	after := &event.Timeline{Tags: t.Tags, Ops: make([]event.Op, 0, len(t.Ops)+len(t.Marks)),

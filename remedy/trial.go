@@ -17,7 +17,7 @@ func (job Job) study() string {
 	return "; study.optimize(..., gc_after_trial=True)"
 }
 
-// trials: many models after or beside each other.
+// trials: many models after or next to each other.
 func trials() []*Remedy {
 	needsRay := func(job Job) string {
 		if job.Trainer != RayTune {

@@ -8,7 +8,7 @@ import (
 )
 
 // trains reports whether words about gradients, losses and optimizers have a place: a model is
-// trained, or the job was watched and nothing says otherwise.
+// trained, or the job was watched and nothing shows otherwise.
 func (job Job) trains() bool {
 	return job.Work == Training || job.Facts == nil && !job.Inference
 }
@@ -74,7 +74,7 @@ func (job Job) onHost() bool {
 	return job.Where == event.WhereHost || job.Where == event.WhereCgroup
 }
 
-// letGo is the code that gives back what names held.
+// letGo returns the code that frees what names held.
 func (job Job) letGo(names string) string {
 	code := "del " + names + "; gc.collect()"
 	if job.Framework == PyTorch && !job.onHost() {

@@ -43,8 +43,8 @@ func BFCText(t *Text, s *diagnose.BFCState, sizes int) {
 	t.table([]string{">bytes", ">share", ">chunk", ">chunks"}, rows)
 }
 
-// bfcVerdict tells fragmentation from shortage as far as a dump can: it does not hold the size of
-// the failed request.
+// bfcVerdict distinguishes fragmentation from shortage as far as a dump can: it does not hold the
+// size of the failed request.
 func bfcVerdict(s *diagnose.BFCState) string {
 	switch {
 	case s.Free*20 < s.Pool:

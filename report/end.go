@@ -10,8 +10,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"memroom/diagnose"
 	"memroom/event"
+	"memroom/explain"
 	"memroom/fit"
 	"memroom/remedy"
 )
@@ -49,6 +49,16 @@ func RunEnd(w io.Writer, e End) {
 		fmt.Fprintln(w, line)
 	}
 }
+
+// RunLine is the end of a good run in one line, for a log.
+func RunLine(e End) string {
+	parts := []string{"memroom: " + strings.TrimSuffix(e.headline(), ".")}
+	parts = append(parts, e.memory()...)
+	return strings.Join(append(parts, "memroom show "+e.Run.ID), "; ")
+}
+
+// Good reports whether the command ended as it should.
+func (e End) Good() bool { return e.Exit != nil && e.Exit.Code == 0 && e.Exit.Signal == "" }
 
 // Tells reports whether there is something to say that the command itself has not: memory ran out,
 // something was found, or --fit did something.
@@ -121,7 +131,7 @@ func wrap(text string, width int) []string {
 // ranOut reports whether memory is what ended the run.
 func (e End) ranOut() bool { return e.Verdict != nil && e.Verdict.IsOOM }
 
-// headline says what happened, in one sentence.
+// headline returns what happened, in one sentence.
 func (e End) headline() string {
 	took := ""
 	if e.Exit != nil {
@@ -162,8 +172,8 @@ func (e End) leaks() bool {
 	})
 }
 
-// leakFilled says that a leak alone took a large part of the memory that ran out, at its pace over
-// all steps.
+// leakFilled reports whether a leak alone took a large part of the memory that ran out, at its pace
+// over all steps.
 func (e End) leakFilled(where event.Where) bool {
 	limit := cmp.Or(e.Run.HostMem, e.Peaks.HostLimit)
 	if where == event.WhereGPU {
@@ -202,7 +212,7 @@ func (e End) oomHeadline(took string) string {
 	return text + "."
 }
 
-// fitHeadline says how the attempts ended; empty where the last one failed by itself.
+// fitHeadline describes how the attempts ended; empty where the last one failed by itself.
 func (e End) fitHeadline(took string) string {
 	r, last := e.Fit, e.Fit.Last()
 	switch {
@@ -225,7 +235,7 @@ func (e End) fitHeadline(took string) string {
 		failures(r.Attempts[:len(r.Attempts)-1], e.Attempts))
 }
 
-// failures says how the attempts before the last one ended, and after how long.
+// failures describes how the attempts before the last one ended, and after how long.
 func failures(tried []fit.Tried, attempts []event.Attempt) string {
 	var texts []string
 	for i, t := range tried {
@@ -344,7 +354,7 @@ func size(number, unit string) string {
 	return bytes.String()
 }
 
-// triedWhy says why an attempt ran out, from its own figures.
+// triedWhy explains why an attempt ran out, from its own figures.
 func (e End) triedWhy(t fit.Tried) string {
 	switch {
 	case t.Requested > 0 && t.CardFree > 0 && t.CardFree < t.Requested:
@@ -398,7 +408,7 @@ func (e End) done() []string {
 			lines = append(lines, fmt.Sprintf("attempt %d: %s", t.Number,
 				cmp.Or(t.Title, strings.Join(t.Changed, ", "))))
 		}
-		return lines
+		return append(lines, declined(last, e.Fit.Impossible)...)
 	}
 	for _, r := range last.Remedies {
 		if r.Level == remedy.LevelArgs {
@@ -407,18 +417,39 @@ func (e End) done() []string {
 	}
 	for _, s := range last.Said {
 		settingOfCard := s.ID == remedy.ExpandableSegments && last.Reserved == 0
-		if s.Kind == "applied" && s.ID != "gpu_mem" && !settingOfCard &&
+		if s.Helped() && s.ID != "gpu_mem" && !settingOfCard &&
 			!slices.Contains(lines, s.Text) {
 			lines = append(lines, s.Text)
 		}
 	}
-	if len(lines) == 0 && last.ExitCode == 0 && len(last.Remedies) > 0 {
-		return []string{"nothing had to be changed: the remedies were ready and not needed"}
+	switch {
+	case len(lines) > 0 || last.ExitCode != 0 || len(last.Remedies) == 0:
+	case slices.ContainsFunc(last.Said, func(s fit.Sentence) bool { return s.Kind == "applied" }):
+		lines = []string{"nothing that made it smaller: it got through by itself this time"}
+	default:
+		lines = []string{"nothing had to be changed: the remedies were ready and not needed"}
+	}
+	return append(lines, declined(last, "")...)
+}
+
+// declined are the remedies of an attempt that could not be had, with the first reason of each. One
+// that took effect elsewhere in the program is left out, and so is a reason that was said.
+func declined(t fit.Tried, said string) []string {
+	var lines []string
+	met := map[remedy.ID]bool{}
+	for _, s := range t.Said {
+		met[s.ID] = met[s.ID] || s.Kind == "applied"
+	}
+	for _, s := range t.Said {
+		if s.Kind == "declined" && !met[s.ID] && !strings.Contains(said, s.Text) {
+			met[s.ID] = true
+			lines = append(lines, fmt.Sprintf("not done: %s (%s)", nameOf(s.ID), s.Text))
+		}
 	}
 	return lines
 }
 
-// results says whether the training's results are those of the untouched program.
+// results reports whether the training's results are those of the untouched program.
 func (e End) results() string {
 	if e.Fit == nil || e.Fit.Hollow != "" || e.Fit.Impossible != "" || e.Fit.Last() == nil {
 		return ""
@@ -453,9 +484,12 @@ func (e End) memory() []string {
 	}
 	if peak > 0 {
 		line := "host: peak " + peak.String()
-		if limit, others := e.Peaks.HostLimit, e.Peaks.HostOthers; limit > peak+others {
+		switch limit, others := e.Peaks.HostLimit, e.Peaks.HostOthers; {
+		case limit > peak+others:
 			line += fmt.Sprintf(" of %s, %s left", limit, limit-others-peak)
-		} else if limit > 0 {
+		case limit > 0 && peak > limit: // one that makes the job wait, or shared pages counted twice
+			line += fmt.Sprintf(", %s above the limit of %s", peak-limit, limit)
+		case limit > 0:
 			line += fmt.Sprintf(" of %s, nothing left", limit)
 		}
 		if e.Peaks.HostOthers > 0 {
@@ -487,7 +521,8 @@ func (e End) time() string {
 	}
 	last := *e.Fit.Last()
 	if times := timesAsLong(last, e.Fit.Attempts); times > 0 {
-		return text + fmt.Sprintf("; %.2g times as long as without remedies", times)
+		return text + fmt.Sprintf("; %s without remedies: %.2g times as long",
+			stepTime(last.StepMS/times), times)
 	}
 	slower := 0.0
 	for _, s := range last.Said {
@@ -522,6 +557,9 @@ func (e End) important() []event.Finding {
 		e.Verdict.Where == event.WhereCgroup)
 	cured := e.Fit != nil && e.Fit.Cured()
 	return slices.DeleteFunc(latest(e.Findings), func(f event.Finding) bool {
+		if f.Key != "" && f.Severity == event.SeverityInfo {
+			return true // it withdraws what was said
+		}
 		switch f.Kind {
 		case "neighbour":
 			return !gpuFull
@@ -576,14 +614,14 @@ func (e End) next(found bool) []string {
 		lines = append(lines, line{"memroom show " + id,
 			"details, and the edits to keep it without memroom"})
 		return aligned(lines, func(l line) (string, string) { return l.typed, l.what })
-	case found && diagnose.Explainable(e.Findings):
+	case found && explain.Explainable(e.Findings):
 		lines = append(lines, line{"memroom explain " + id, "why, and the code that helps"})
 	}
 	lines = append(lines, line{"memroom show " + id, "the whole record"})
 	return aligned(lines, func(l line) (string, string) { return l.typed, l.what })
 }
 
-// aligned puts what a command does beside it, where there is room.
+// aligned puts what a command does next to it, where there is room.
 func aligned[T any](lines []T, parts func(T) (string, string)) []string {
 	width := 0
 	for _, l := range lines {

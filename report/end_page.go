@@ -13,7 +13,7 @@ type EndPage struct {
 	Next     []string `json:"next,omitempty"`
 }
 
-// Page gives what RunEnd prints, in parts.
+// Page returns what RunEnd prints, in parts.
 func (e End) Page() EndPage {
 	found := e.found()
 	return EndPage{Headline: e.headline(), Why: e.why(), Done: e.done(), Results: e.results(),

@@ -102,7 +102,7 @@ func ends() map[string]End {
 		Requested: 3 * event.GiB, CardFree: event.GiB}
 	story := fit.Record{Attempts: []fit.Tried{ranOut, {Number: 2, Steps: 120, StepMS: 210,
 		Reserved: 18 * event.GiB, Allocated: 17 * event.GiB,
-		Title:    "smaller micro-batches and activation checkpointing, as far as needed",
+		Title:    "smaller micro-batches and activation checkpointing",
 		Remedies: inProcess(remedy.MicroBatch, remedy.Checkpointing, remedy.PinMemory),
 		Said: []fit.Sentence{
 			{Kind: "applied", Text: "GPT: batch of 64 split into 4 micro-batches",
@@ -123,7 +123,7 @@ func ends() map[string]End {
 	cannot.Fit = &fit.Record{Attempts: []fit.Tried{ranOut, {Number: 2, OutOf: event.WhereGPU,
 		ExitCode: 1,
 		Title: "smaller micro-batches, activation checkpointing, offload of activations and offload of " +
-			"optimizer state, as far as needed"},
+			"optimizer state"},
 		{Number: 3, OutOf: event.WhereGPU, ExitCode: 1, Title: "offload of optimizer state"}},
 		Impossible: "it needs at least 23GiB, and 22GiB are there; every remedy that keeps the results " +
 			"was tried",
@@ -287,8 +287,7 @@ func TestEditsAreInTheJobsOwnWords(t *testing.T) {
 	}
 }
 
-// TestDoneWhereNothingActs: what was tried in a framework that no remedy reaches is not told as
-// done.
+// TestDoneWhereNothingActs: attempts in a framework that no remedy reaches are not shown as done.
 func TestDoneWhereNothingActs(t *testing.T) {
 	e := ends()["cannot"]
 	if got := e.done(); len(got) != 2 {

@@ -7,19 +7,91 @@ import (
 	"slices"
 	"strings"
 
-	"memroom/diagnose"
+	"memroom/event"
+	"memroom/explain"
 	"memroom/remedy"
 )
 
-// ExplainText writes an explanation for people: the sentence, the sum, why we think so, and what to
-// type.
-func ExplainText(t *Text, x *diagnose.Explanation) {
+// What the short answer shows of each part; the long one shows all.
+const (
+	shortEvidence = 2
+	shortCures    = 2
+	shortTyped    = 2 // lines of what to type
+)
+
+// ExplainText writes an explanation for people in at most twelve lines: the verdict, why, what to
+// type, and what to do if that fails. The long form has the sums and everything else.
+func ExplainText(t *Text, x *explain.Explanation, long bool) {
 	t.linef("%s", t.paint("1", x.Verdict))
-	if x.Frame != nil {
-		t.linef("  your line: %s:%d in %s", x.Frame.File, x.Frame.Line, x.Frame.Name)
-	}
 	if x.Rank != nil {
 		t.linef("  rank %d", *x.Rank)
+	}
+	evidence := x.Evidence
+	if !long {
+		evidence = evidence[:min(shortEvidence, len(evidence))]
+	}
+	for _, e := range evidence {
+		t.linef("  - %s", cleanText(e))
+	}
+	if yourLineIsNew(x, evidence) {
+		t.linef("  - your line: %s", yourLine(x.Frame))
+	}
+	open := isOpen(x)
+	if x.Next != "" && open {
+		t.linef("%s %s", t.paint("1", whenNext(x)), x.Next)
+	}
+	explainRemedies(t, x, long)
+	if x.Next != "" && !open {
+		t.linef("%s %s", t.paint("1", whenNext(x)), x.Next)
+	}
+	if long {
+		explainRest(t, x)
+	} else if len(x.Others) > 0 {
+		t.linef("Also line %d: %s", x.Others[0].Line, cleanText(cutRunes(x.Others[0].What, 160)))
+	}
+	for _, w := range x.Warnings {
+		t.linef("%s %s", t.paint("33", "note:"), w)
+	}
+}
+
+// isOpen reports whether memory ran out and it is unknown what filled it.
+func isOpen(x *explain.Explanation) bool { return x.Cause == explain.CauseUnknown && x.IsOOM }
+
+// yourLineIsNew reports whether the user's line is known and the evidence does not name it.
+func yourLineIsNew(x *explain.Explanation, evidence []string) bool {
+	return x.Frame != nil && !slices.ContainsFunc(evidence, func(e string) bool {
+		return strings.Contains(e, x.Frame.File) ||
+			strings.Contains(e, fmt.Sprintf(":%d (", x.Frame.Line))
+	})
+}
+
+func yourLine(f *event.Frame) string { return fmt.Sprintf("%s:%d in %s", f.File, f.Line, f.Name) }
+
+// whenNext returns when the measurement is due.
+func whenNext(x *explain.Explanation) string {
+	if isOpen(x) {
+		return "This decides it:"
+	}
+	if !x.IsOOM || len(x.Remedies) == 0 {
+		return "Next:"
+	}
+	return "If that does not help:"
+}
+
+// explainRest is what the short answer leaves out: the cause by its name, the sum, the message and
+// other ends.
+func explainRest(t *Text, x *explain.Explanation) {
+	switch {
+	case x.Cause != explain.CauseUnknown:
+		t.linef("\ncause: %s%s, %s", x.Cause, inBrackets(x.Detail), howSure(x.Confidence))
+	// that memory ran out and what filled it are two questions; only the second is open
+	case x.IsOOM && x.Certainty >= 0.8:
+		t.linef("\nmemory ran out; what filled it is not known")
+	case x.IsOOM:
+		t.linef("\nmemory probably ran out (%.0f %%); what filled it is not known", 100*x.Certainty)
+	}
+	if x.Line > 0 && x.IsOOM {
+		t.linef("line %d: %s", x.Line, cleanText(cutRunes(x.Text, 300)))
 	}
 	if len(x.Account) > 0 {
 		t.heading("The sum")
@@ -30,36 +102,11 @@ func ExplainText(t *Text, x *diagnose.Explanation) {
 		t.table([]string{">bytes", "what"}, rows)
 	}
 	explainFigures(t, x)
-	t.heading("Why we think so")
-	switch {
-	case x.Cause != diagnose.CauseUnknown:
-		t.linef("  cause: %s%s, %s", x.Cause, inBrackets(x.Detail), howSure(x.Confidence))
-	// that memory ran out and what filled it are two questions; only the second is open
-	case x.IsOOM && x.Certainty >= 0.8:
-		t.linef("  memory ran out; what filled it is not known")
-	case x.IsOOM:
-		t.linef("  memory probably ran out (%.0f %%); what filled it is not known",
-			100*x.Certainty)
-	}
-	for _, e := range x.Evidence {
-		t.linef("  - %s", cleanText(e))
-	}
-	if x.Line > 0 && x.IsOOM {
-		t.linef("  - line %d: %s", x.Line, cleanText(cutRunes(x.Text, 300)))
-	}
-	if x.Next != "" {
-		t.heading("To find out")
-		t.linef("  %s", x.Next)
-	}
 	explainOthers(t, x)
-	explainRemedies(t, x)
-	for _, w := range x.Warnings {
-		t.linef("\n%s %s", t.paint("33", "note:"), w)
-	}
 }
 
 // explainFigures lists what else the log counts, the largest first.
-func explainFigures(t *Text, x *diagnose.Explanation) {
+func explainFigures(t *Text, x *explain.Explanation) {
 	if len(x.Figures) == 0 {
 		return
 	}
@@ -92,7 +139,7 @@ func inBrackets(s string) string {
 	return ", " + s
 }
 
-func explainOthers(t *Text, x *diagnose.Explanation) {
+func explainOthers(t *Text, x *explain.Explanation) {
 	if len(x.Others) == 0 {
 		return
 	}
@@ -107,27 +154,45 @@ func explainOthers(t *Text, x *diagnose.Explanation) {
 	}
 }
 
-func explainRemedies(t *Text, x *diagnose.Explanation) {
-	if len(x.Remedies) == 0 {
-		return
+// explainRemedies writes the cures. Where the cause is not known each stands behind what it is a
+// cure of.
+func explainRemedies(t *Text, x *explain.Explanation, long bool) {
+	cures := x.Remedies
+	if !long {
+		cures = cures[:min(shortCures, len(cures))]
 	}
-	if x.Cause == diagnose.CauseUnknown {
-		t.heading("What may help, each against another cause")
-	} else {
-		t.heading("What to do, best first")
-	}
-	for i, a := range x.Remedies {
-		t.linef("\n  %d. %s %s", i+1, t.paint("1", a.Title), t.paint("2", "("+string(a.ID)+")"))
-		t.linef("     %s%s, %s", savings(a), usually(a.Slowdown), meaning[a.Equivalence])
-		if a.Unvalidated != "" {
-			t.linef("     not validated: %s", a.Unvalidated)
-		}
-		for _, way := range []struct{ name, text string }{{"environment", a.How.Env},
-			{"arguments", a.How.Args}, {"code", a.How.Code}, {"or", a.How.Fit}} {
-			if way.text != "" {
-				t.linef("     %-11s  %s", way.name, strings.ReplaceAll(way.text, "\n",
-					"\n"+strings.Repeat(" ", 18)))
+	for i, a := range cures {
+		t.linef("  %d. %s%s", i+1, t.paint("1", cureTitle(a)), savings(a))
+		if long {
+			t.linef("     %s: %s, %s", a.ID, usually(a.Slowdown), meaning[a.Equivalence])
+			if a.Unvalidated != "" {
+				t.linef("     not validated: %s", a.Unvalidated)
 			}
+		}
+		explainTyped(t, a.How, long)
+	}
+}
+
+func cureTitle(a explain.Advice) string {
+	if a.If != "" {
+		return a.If + ": " + a.Title
+	}
+	return a.Title
+}
+
+// explainTyped writes what to type: in the short answer the first way that there is.
+func explainTyped(t *Text, how remedy.How, long bool) {
+	shown := 0
+	for _, text := range []string{how.Env, how.Args, how.Code, how.Fit} {
+		for line := range strings.Lines(text) {
+			if !long && shown == shortTyped {
+				return
+			}
+			t.linef("       %s", strings.TrimRight(line, "\n"))
+			shown++
+		}
+		if !long && shown > 0 {
+			return
 		}
 	}
 }
@@ -137,16 +202,15 @@ var meaning = map[remedy.Equivalence]string{
 	remedy.Changes: "changes the mathematics",
 }
 
-// savings is empty where the bytes are unknown; a note at the end says once what would make them
-// known.
-func savings(a diagnose.Advice) string {
+// savings is empty where the bytes are unknown.
+func savings(a explain.Advice) string {
 	switch {
 	case a.SavesLow == nil || a.SavesHigh == nil:
 		return ""
 	case *a.SavesLow == *a.SavesHigh:
-		return fmt.Sprintf("saves %s, ", *a.SavesLow)
+		return fmt.Sprintf(" (saves %s)", *a.SavesLow)
 	}
-	return fmt.Sprintf("saves %s to %s, ", *a.SavesLow, *a.SavesHigh)
+	return fmt.Sprintf(" (saves %s to %s)", *a.SavesLow, *a.SavesHigh)
 }
 
 // usually words a slowdown that was not measured in this job.

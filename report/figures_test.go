@@ -253,7 +253,7 @@ func TestWaysToShare(t *testing.T) {
 	}
 }
 
-// TestChangesAloneAreShown: beside changes that are needed, or where nothing helps; not where it
+// TestChangesAloneAreShown: next to changes that are needed, or where nothing helps; not where it
 // fits as it is.
 func TestChangesAloneAreShown(t *testing.T) {
 	rung := []plan.Rung{{ID: remedy.MicroBatch, Saves: event.GiB, DevicePeak: 2 * event.GiB,
@@ -281,7 +281,7 @@ func TestChangesAloneAreShown(t *testing.T) {
 	}
 }
 
-// TestTimesAsLong: beside an attempt without remedies that made enough steps.
+// TestTimesAsLong: next to an attempt without remedies that made enough steps.
 func TestTimesAsLong(t *testing.T) {
 	now := fit.Tried{StepMS: 30}
 	plain := fit.Tried{StepMS: 20, Steps: 3}

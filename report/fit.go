@@ -84,7 +84,7 @@ func unused(t fit.Tried) []string {
 	return idle
 }
 
-// comparedWords says how long a step took beside one of an earlier attempt.
+// comparedWords returns how long a step took next to one of an earlier attempt.
 func comparedWords(t fit.Tried, before []fit.Tried) string {
 	if times := timesAsLong(t, before); times > 0 {
 		return fmt.Sprintf(" (%.2f times as long as without remedies)", times)
@@ -225,7 +225,7 @@ func cutJob(t fit.Tried, id remedy.ID, job remedy.Job) remedy.Job {
 func keepable(t fit.Tried) []fit.Remedy {
 	return slices.DeleteFunc(slices.Clone(t.Remedies), func(r fit.Remedy) bool {
 		applied := slices.ContainsFunc(t.Said,
-			func(s fit.Sentence) bool { return s.ID == r.ID && s.Kind == "applied" })
+			func(s fit.Sentence) bool { return s.ID == r.ID && s.Helped() })
 		// a setting of the allocator of a card that was not used
 		idle := r.Level == remedy.LevelEnv && t.Reserved == 0
 		return r.Level == remedy.LevelArgs || idle || r.Level == remedy.LevelProcess && !applied

@@ -12,6 +12,7 @@ import (
 
 	"memroom/diagnose"
 	"memroom/event"
+	"memroom/explain"
 	"memroom/fit"
 	"memroom/lint"
 	"memroom/plan"
@@ -248,30 +249,31 @@ func writeFits(w io.Writer) {
 
 func writeExplanations(w io.Writer) {
 	low, high, rank := event.GiB, 2*event.GiB, 1
-	for _, x := range []diagnose.Explanation{
+	for _, x := range []explain.Explanation{
 		{Verdict: "Nothing."},
-		{Verdict: "Unknown.", IsOOM: true, Certainty: 0.8, Cause: diagnose.CauseUnknown},
-		{Verdict: "Perhaps.", IsOOM: true, Certainty: 0.79, Cause: diagnose.CauseUnknown,
-			Remedies: []diagnose.Advice{{ID: "a", Title: "t", Slowdown: 1.04,
+		{Verdict: "Unknown.", IsOOM: true, Certainty: 0.8, Cause: explain.CauseUnknown},
+		{Verdict: "Perhaps.", IsOOM: true, Certainty: 0.79, Cause: explain.CauseUnknown,
+			Remedies: []explain.Advice{{ID: "a", Title: "t", Slowdown: 1.04,
 				Equivalence: remedy.Expected}}},
-		{Verdict: "Known.", IsOOM: true, Cause: diagnose.CauseBatch, Detail: "logits",
+		{Verdict: "Known.", IsOOM: true, Cause: explain.CauseBatch, Detail: "logits",
 			Confidence: 0.8, Rank: &rank, Frame: &event.Frame{File: "a.py", Line: 3, Name: "f"},
-			Account: []diagnose.AccountLine{{What: "in use", Bytes: 5}}, Evidence: []string{"e\x1b"},
+			Account: []explain.AccountLine{{What: "in use", Bytes: 5}}, Evidence: []string{"e\x1b"},
 			Line: 9, Text: strings.Repeat("x", 301), Next: "memroom run", Warnings: []string{"w"},
-			Remedies: []diagnose.Advice{
+			Remedies: []explain.Advice{
 				{ID: "a", Title: "t", SavesLow: &low, SavesHigh: &high, Slowdown: 0.96,
 					Equivalence: remedy.Exact, How: remedy.How{Env: "E=1", Args: "--a", Code: "b\nc",
 						Fit: "memroom"}},
 				{ID: "b", Title: "u", SavesLow: &low, SavesHigh: &low, Slowdown: 0.97,
 					Equivalence: remedy.Changes, Unvalidated: "no card"},
 				{ID: "c", Title: "v", Slowdown: 1.03, Equivalence: remedy.Exact}}},
-		{Verdict: "Likely.", Cause: diagnose.CauseModel, Confidence: 0.6,
-			Others: make([]diagnose.OtherCrash, 6)},
-		{Verdict: "Possible.", Cause: diagnose.CauseModel, Confidence: 0.59,
-			Others: make([]diagnose.OtherCrash, 8)},
+		{Verdict: "Likely.", Cause: explain.CauseModel, Confidence: 0.6,
+			Others: make([]explain.OtherCrash, 6)},
+		{Verdict: "Possible.", Cause: explain.CauseModel, Confidence: 0.59,
+			Others: make([]explain.OtherCrash, 8)},
 	} {
 		fmt.Fprintf(w, "== %s\n", x.Verdict)
-		ExplainText(NewText(w, x.IsOOM), &x)
+		ExplainText(NewText(w, x.IsOOM), &x, false)
+		ExplainText(NewText(w, x.IsOOM), &x, true)
 	}
 }
 
@@ -332,8 +334,18 @@ func writePlans(w io.Writer) {
 		{"plain", func(p *plan.Prediction) {}},
 		{"fits", func(p *plan.Prediction) {
 			p.Fits, p.MaxBatch, p.MaxSeq, p.Card = &yes, &batch, &seq, &plan.Card{Name: "X", Total: 2 << 30}
+			p.Verdict = plan.Fits
 		}},
-		{"does not", func(p *plan.Prediction) { p.Fits, p.AllocLimit = &no, 500<<20 }},
+		{"does not", func(p *plan.Prediction) {
+			p.Fits, p.AllocLimit, p.Verdict = &no, 500<<20, plan.DoesNotFit
+		}},
+		{"probably", func(p *plan.Prediction) {
+			p.Fits, p.AllocLimit, p.Verdict, p.Room = &no, 500<<20, plan.ProbablyFits, 700<<20
+			p.MaxBatch, p.LikelyBatch = new(int64), &batch
+		}},
+		{"probably not", func(p *plan.Prediction) {
+			p.Fits, p.AllocLimit, p.Verdict, p.Room = &no, 500<<20, plan.ProbablyDoesNot, 700<<20
+		}},
 		{"partly trained", func(p *plan.Prediction) { p.Trainable, p.Warnings = 1000, []string{"w"} }},
 		{"unvalidated", func(p *plan.Prediction) { p.Validated, p.Retries = false, 2 }},
 		{"no parameters", func(p *plan.Prediction) { p.Parameters, p.Series = 0, nil }},

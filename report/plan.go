@@ -1,8 +1,10 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -48,11 +50,39 @@ func Plan(out io.Writer, p *plan.Prediction, color bool) error {
 	}
 	t.table([]string{"phase", ">allocated", ">reserved"}, rows)
 	t.planTimeline(p)
+	t.planLines(p.Lines)
 	t.planRanks(p.Ranks)
 	for _, w := range p.Warnings {
 		t.linef("%s %s", t.paint("33", "note:"), w)
 	}
 	return t.Err()
+}
+
+// planLines shows which lines of the program hold most at the peak.
+func (t *Text) planLines(lines []plan.LineShare) {
+	if len(lines) == 0 {
+		return
+	}
+	t.heading("By line, at the peak")
+	var rows [][]string
+	for _, l := range lines[:min(len(lines), mostLines)] {
+		rows = append(rows, []string{l.Line, l.Bytes.String(), mostOf(l.Category)})
+	}
+	t.table([]string{"line", ">bytes", "mostly"}, rows)
+}
+
+// mostLines is how many lines of a program an answer names.
+const mostLines = 8
+
+// mostOf returns the category that holds most, the first by name of equals.
+func mostOf(categories map[string]event.Bytes) string {
+	best := ""
+	for _, name := range slices.Sorted(maps.Keys(categories)) {
+		if best == "" || categories[name] > categories[best] {
+			best = name
+		}
+	}
+	return best
 }
 
 // planRanks is what each kind of rank needs.
@@ -74,8 +104,12 @@ func (t *Text) planRanks(ranks []plan.RankPeak) {
 }
 
 func (t *Text) planHead(p *plan.Prediction) {
-	t.linef("needs %s of GPU memory, between %s and %s (PyTorch allocates %s and reserves %s)",
-		t.paint("1", p.DevicePeak.String()), p.Low, p.High, p.AllocatedPeak, p.ReservedPeak)
+	who := "PyTorch"
+	if p.Allocator != "" {
+		who = p.Allocator
+	}
+	t.linef("needs %s of GPU memory, between %s and %s (%s allocates %s and reserves %s)",
+		t.paint("1", p.DevicePeak.String()), p.Low, p.High, who, p.AllocatedPeak, p.ReservedPeak)
 	if p.Parameters > 0 {
 		t.linef("%s; peak %s", planParameters(p), planPeak(p))
 	}
@@ -91,19 +125,27 @@ func (t *Text) planHead(p *plan.Prediction) {
 	if p.Fits == nil {
 		return
 	}
-	where := planWhere(p)
-	verdict := t.paint("32;1", "fits")
-	if !*p.Fits {
-		verdict = t.paint("31;1", "does not fit")
-	}
-	line := fmt.Sprintf("%s %s", verdict, where)
+	colour := map[string]string{plan.Fits: "32;1", plan.ProbablyFits: "33;1",
+		plan.ProbablyDoesNot: "33;1"}[p.Verdict]
+	line := t.paint(cmp.Or(colour, "31;1"), p.Verdict) + " " + planWhere(p) + planBounds(p)
 	if reach := planReach(p); reach != "" {
 		line += "; " + reach
 	}
 	t.linef("%s", line)
 }
 
-// planParameters says how many parameters there are and how many of them are trained.
+// planBounds returns what leaves a verdict open.
+func planBounds(p *plan.Prediction) string {
+	switch p.Verdict {
+	case plan.ProbablyFits:
+		return fmt.Sprintf(": needs %s of %s, at most %s", p.DevicePeak, p.Room, p.High)
+	case plan.ProbablyDoesNot:
+		return fmt.Sprintf(": needs %s of %s, at least %s", p.DevicePeak, p.Room, p.Low)
+	}
+	return ""
+}
+
+// planParameters describes how many parameters there are and how many of them are trained.
 func planParameters(p *plan.Prediction) string {
 	if p.Trainable == p.Parameters {
 		return grouped(int(p.Parameters)) + " parameters, all trained"
@@ -112,7 +154,7 @@ func planParameters(p *plan.Prediction) string {
 		grouped(int(p.Trainable)))
 }
 
-// planPeak says where memory is highest.
+// planPeak describes where memory is highest.
 func planPeak(p *plan.Prediction) string {
 	where := "in the " + p.Phase + " pass"
 	switch p.Phase {
@@ -134,7 +176,7 @@ func planPeak(p *plan.Prediction) string {
 	return where
 }
 
-// planHost says what offloading takes of the host's memory.
+// planHost describes how much of the host's memory offloading takes.
 func planHost(h *plan.HostNeed) string {
 	var parts []string
 	if h.Optimizer > 0 {
@@ -160,25 +202,28 @@ func planHost(h *plan.HostNeed) string {
 	return text
 }
 
-// planLoading says what reading the model from its files takes.
+// planLoading describes how much memory reading the model from its files takes.
 func planLoading(h *plan.HostNeed) string {
 	l := h.Loading
-	host := fmt.Sprintf("%s of mapped files", l.Mapped)
+	host := fmt.Sprintf("%s of files, mapped and not copied into host memory", l.Mapped)
 	if l.Host > 0 {
 		host = fmt.Sprintf("%s of host memory", l.Host)
 		if h.Processes > 1 {
 			host += fmt.Sprintf(" for %d processes on a machine", h.Processes)
 		}
 	}
-	return fmt.Sprintf("loading takes %s and %s of each card: %s", host, l.Card, l.How)
+	return fmt.Sprintf("while it is loaded it takes %s of each card, and %s: %s", l.Card, host, l.How)
 }
 
-// planReach says how far batch and sequence could go.
+// planReach describes how far batch and sequence could go.
 func planReach(p *plan.Prediction) string {
 	if p.MaxBatch == nil {
 		return ""
 	}
 	if *p.MaxBatch == 0 {
+		if n := p.LikelyBatch; n != nil && *n > 0 {
+			return fmt.Sprintf("no batch is sure to fit, batch %d probably does", *n)
+		}
 		if p.MaxSeq != nil && *p.MaxSeq > 0 {
 			return fmt.Sprintf("not even batch 1 fits; sequences of up to %d fit at this batch",
 				*p.MaxSeq)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"memroom/event"
 	"memroom/plan"
 )
 
@@ -18,17 +17,19 @@ func Ladder(w io.Writer, l *plan.Ladder, color bool) error {
 	var b strings.Builder
 	switch {
 	case !l.Fits:
-		fmt.Fprintf(&b, "does not fit, %s\n", l.Reason)
+		fmt.Fprintf(&b, "does not fit: %s\n", l.Reason)
 	case len(l.Rungs) == 0:
 		fmt.Fprintf(&b, "fits without changes: needs %s\n", l.After.DevicePeak)
 	default:
 		fmt.Fprintf(&b,
 			"fits with these changes; a sample takes about %.2f times as long:\n\n", l.Slowdown)
 		rungs(&b, l.Rungs)
-		fmt.Fprintf(&b,
-			"\nneeds %s then, at most %s; micro-batch %d, accumulated %s, effective batch %d\n",
-			l.After.DevicePeak, l.After.High, l.Setup.Batch, event.Count(l.Setup.Accumulate, "time"),
-			l.Setup.EffectiveBatch())
+		batch := fmt.Sprintf("batch %d", l.Setup.Batch)
+		if l.Setup.Accumulate > 1 {
+			batch = fmt.Sprintf("micro-batches of %d, %d accumulated to an effective batch of %d",
+				l.Setup.Batch, l.Setup.Accumulate, l.Setup.EffectiveBatch())
+		}
+		fmt.Fprintf(&b, "\nneeds %s then, at most %s; %s\n", l.After.DevicePeak, l.After.High, batch)
 	}
 	if len(l.Alone) > 0 && (len(l.Rungs) > 0 || !l.Fits) {
 		b.WriteString("\nwhat each change does alone:\n\n")
@@ -41,6 +42,17 @@ func Ladder(w io.Writer, l *plan.Ladder, color bool) error {
 	}
 	if len(l.Rungs) > 0 {
 		toType(&b, l.Flags)
+	}
+	if len(l.Advice) > 0 {
+		b.WriteString("\nwhat another model or other data would do:\n\n")
+		for _, r := range l.Advice {
+			mark := ""
+			if r.Fits {
+				mark = ", which fits"
+			}
+			fmt.Fprintf(&b, "  %-22s saves %s, then needs %s%s: %s\n", r.ID, r.Saves,
+				r.DevicePeak, mark, r.Title)
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -75,7 +87,7 @@ func rungs(b *strings.Builder, list []plan.Rung) {
 	}
 }
 
-// DeviceMap writes how a model is spread over cards, beside what accelerate's "auto" would have
+// DeviceMap writes how a model is spread over cards, next to what accelerate's "auto" would have
 // done.
 func DeviceMap(w io.Writer, m *plan.DeviceMap) error {
 	var b strings.Builder
@@ -142,7 +154,7 @@ func Sharding(w io.Writer, found *plan.Sharding, batch int) error {
 	return err
 }
 
-// wayShard says how the cards of a way share the work.
+// wayShard describes how the cards of a way share the work.
 func wayShard(way plan.Way) string {
 	var parts []string
 	add := func(on bool, format string, args ...any) {
@@ -161,7 +173,7 @@ func wayShard(way plan.Way) string {
 	return strings.Join(parts, ", ")
 }
 
-// wayText says a way in words.
+// wayText describes a way in words.
 func wayText(way plan.Way) string {
 	text := "one " + way.Card
 	if way.Cards > 1 {
@@ -173,7 +185,7 @@ func wayText(way plan.Way) string {
 	return text
 }
 
-// wayFlags says a way in flags of plan.
+// wayFlags returns a way as flags of plan.
 func wayFlags(way plan.Way) (flags string) {
 	if way.Cards > 1 {
 		if way.Shard != "" {

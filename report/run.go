@@ -59,7 +59,7 @@ func runHeadline(s event.Summary) string {
 	return "ended        " + line + took
 }
 
-// VerdictLine says in one line how an attempt ended.
+// VerdictLine describes in one line how an attempt ended.
 func VerdictLine(v *event.Verdict, exit *event.Exit) string {
 	switch {
 	case v == nil && exit == nil:
@@ -180,7 +180,7 @@ func latest(findings []event.Finding) []event.Finding {
 // figures are the numbers and sizes of a title.
 var figures = regexp.MustCompile(`[\d.]+([KMGT]i)?B?`)
 
-// sameLeak says that two attempts found one leak: only the figures differ.
+// sameLeak reports whether two attempts found one leak: only the figures differ.
 func sameLeak(a, b event.Finding) bool {
 	return a.Kind == "leak" && a.Memory == b.Memory &&
 		figures.ReplaceAllString(a.Title, "") == figures.ReplaceAllString(b.Title, "") &&

@@ -10,7 +10,7 @@ import (
 )
 
 // SARIF writes findings in the Static Analysis Results Interchange Format 2.1.0, which code review
-// tools show beside the lines.
+// tools show next to the lines.
 func SARIF(w io.Writer, findings []lint.Finding, version string) error {
 	levels := map[event.Severity]string{event.SeverityError: "error",
 		event.SeverityWarning: "warning", event.SeverityInfo: "note", lint.Hint: "note"}

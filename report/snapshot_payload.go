@@ -120,7 +120,7 @@ func trimSnapshot(s *diagnose.Snapshot) *pageSnapshot {
 	return page
 }
 
-// choose tells which blocks are listed: all, or the largest.
+// choose returns which blocks are listed: all, or the largest.
 func chooseBlocks(l *diagnose.Ledger) (smallest int64, include func(*diagnose.Allocation) bool) {
 	if len(l.Allocs) <= pageBlocks {
 		return 0, func(*diagnose.Allocation) bool { return true }

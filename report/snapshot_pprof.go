@@ -82,8 +82,8 @@ func (b *profileBuilder) device(s *diagnose.Snapshot) {
 	}
 }
 
-// stack gives the locations of a stack, innermost first. Without one the sample is put under a name
-// that says why.
+// stack returns the locations of a stack, innermost first. A sample without one is put under a name
+// with the reason.
 func (b *profileBuilder) stack(frames []event.Frame, a *diagnose.Allocation) []*profile.Location {
 	switch {
 	case len(frames) > 0:

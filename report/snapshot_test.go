@@ -73,7 +73,7 @@ func TestPageHasNothingOfTheSnapshotInItsMarkup(t *testing.T) {
 }
 
 // TestPolicyAllowsThePagesScriptAndNoOther: a wrong hash would switch the page off, a scheme or a
-// keyword beside it would let others in.
+// keyword next to it would let others in.
 func TestPolicyAllowsThePagesScriptAndNoOther(t *testing.T) {
 	page := htmlOf(t, snapshotOf(nil, 5))
 	script := regexp.MustCompile(`(?s)<script type="module">(.*?)</script>`).FindStringSubmatch(page)

@@ -97,7 +97,7 @@ func (t *Text) failures(s *diagnose.Snapshot) {
 	}
 }
 
-// oomSentence says what failed and what would have been needed.
+// oomSentence describes the request that failed and the memory it lacked.
 func oomSentence(o diagnose.OOMEvent) string {
 	text := fmt.Sprintf("Entry %s: %s were asked for", grouped(int(o.At)), o.Request)
 	if o.Category != event.CategoryUnknown {

@@ -19,7 +19,7 @@ type Text struct {
 // NewText writes to out, with colours if wanted.
 func NewText(out io.Writer, color bool) *Text { return &Text{out: out, color: color} }
 
-// Err gives the first error of writing.
+// Err returns the first error of writing.
 func (t *Text) Err() error { return t.err }
 
 func (t *Text) linef(format string, args ...any) {

@@ -57,7 +57,7 @@ func TestNamesOfRuns(t *testing.T) {
 		"20200131_235959-abc": false, "20200131-235959_abc": false, "20200231-235959-abc": false,
 		"20200131-245959-abc": false, "20200131-235959-a/c": false, "20200131-235959-a{c": false,
 		"20200131-235959-a`c": false, "20200131-235959-a:c": false, "": false} {
-		if validID(id) != want {
+		if ValidID(id) != want {
 			t.Errorf("%q is an ID: %v", id, !want)
 		}
 	}
@@ -94,7 +94,7 @@ func TestFreeIDs(t *testing.T) {
 	var got []string
 	for range 4 {
 		id, ok := FreeID(wanted, is)
-		if !ok || taken[id] || !validID(id) {
+		if !ok || taken[id] || !ValidID(id) {
 			t.Fatalf("%s %v", id, ok)
 		}
 		taken[id] = true
@@ -393,7 +393,7 @@ func TestLinesBeforeAMoment(t *testing.T) {
 	appendAll(t, f, readings(2000, 0)) // 500 s
 	for _, at := range []int64{0, 249, 250, 100_000, 499_750, 1 << 60} {
 		n, last := 0, ""
-		f.SampleSeries().Before(at, func(line []byte) { n++; last = string(line) })
+		f.SampleSeries().Before(t.Context(), at, func(line []byte) { n++; last = string(line) })
 		newest := min(at/250*250, 499_750)
 		if !strings.HasPrefix(last, fmt.Sprintf(`{"at_ms":%d,`, newest)) {
 			t.Errorf("before %d: %.30s", at, last)
@@ -404,7 +404,7 @@ func TestLinesBeforeAMoment(t *testing.T) {
 		}
 	}
 	n := 0
-	f.StepSeries().Before(5, func([]byte) { n++ })
+	f.StepSeries().Before(t.Context(), 5, func([]byte) { n++ })
 	if n != 0 {
 		t.Errorf("%d lines of no file", n)
 	}

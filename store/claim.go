@@ -17,8 +17,8 @@ const markText = `This folder belongs to memroom: it holds the records of your r
 memroom deletes old runs here (memroom rm --help). Keep nothing else in it.
 `
 
-// Foreign says that a folder cannot be the home: it is not ours, or others may change it. The text
-// says why, and what to do.
+// Foreign means that a folder cannot be the home: it is not ours, or others may change it. The text
+// has the reason, and what to do.
 type Foreign struct {
 	Home string
 	Why  string
@@ -32,7 +32,7 @@ func (e *Foreign) Error() string {
 // elsewhereFix is what helps in every case.
 const elsewhereFix = "set MEMROOM_HOME to a new folder of your own"
 
-// unusable says that memroom's folder cannot be used, and what helps.
+// unusable reports that memroom's folder cannot be used, and what helps.
 func unusable(err error) error {
 	return fmt.Errorf("memroom keeps its records in a folder that cannot be used: %w; make room or "+
 		"give yourself the right to it, or %s", err, elsewhereFix)
@@ -67,7 +67,7 @@ const (
 	unmarked          // ours, made by a version that set no mark
 )
 
-// recognise tells whether a folder may be our home: marked, empty, or with nothing in it but what
+// recognise reports whether a folder may be our home: marked, empty, or with nothing in it but what
 // memroom itself makes.
 func recognise(home string) (homeKind, error) {
 	if info, err := os.Lstat(filepath.Join(home, markFile)); err == nil && info.Mode().IsRegular() {
@@ -87,7 +87,7 @@ func recognise(home string) (homeKind, error) {
 	}
 	runs, _ := os.ReadDir(filepath.Join(home, "runs"))
 	for _, e := range runs {
-		if !validID(e.Name()) {
+		if !ValidID(e.Name()) {
 			return empty, notOurs(home, filepath.Join("runs", e.Name()))
 		}
 	}

@@ -24,8 +24,8 @@ func valuesOf(name, line string) (at int64, ok bool, got map[string]int64) {
 	return at, ok, got
 }
 
-// TestLinesThatAreNoReadings: what is not JSON, or has no time, gives no moment; whatever else
-// stands in a line that is whole does no harm.
+// TestLinesThatAreNoReadings: a line that is not JSON, or has no time, yields no moment. Whatever
+// else stands in a line that is whole does no harm.
 func TestLinesThatAreNoReadings(t *testing.T) {
 	for line, want := range map[string]bool{
 		`{"at_ms":5}`:                            true,

@@ -103,7 +103,7 @@ func TestNumbersOfALine(t *testing.T) {
 	}
 }
 
-// courseOf writes lines of two kinds, some of them cut off, and gives the file.
+// courseOf writes lines of two kinds, some of them cut off, and returns the file.
 func courseOf(t *testing.T, f *Folder, lines int) *os.File {
 	t.Helper()
 	var b strings.Builder

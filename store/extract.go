@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// extractorOf gives what reads the values out of a line of a file; nil where nothing is rolled up.
+// extractorOf returns what reads the values out of a line of a file; nil where nothing is rolled
+// up.
 func extractorOf(name string) func([]byte, func(string, int64)) (int64, bool) {
 	switch name {
 	case samplesFile:
@@ -41,7 +42,7 @@ func (s *scanner) take(c byte) bool {
 	return false
 }
 
-// word reads a string and gives it as it stands, escapes included.
+// word reads a string and returns it as it stands, escapes included.
 func (s *scanner) word() []byte {
 	if !s.take('"') {
 		s.bad = true

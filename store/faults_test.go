@@ -23,8 +23,8 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// TestFullDisk: the record that was there stays, nothing half-written is left, and the error says
-// which file it was.
+// TestFullDisk: the record that was there stays, nothing half-written is left, and the error names
+// the file.
 func TestFullDisk(t *testing.T) {
 	f := newRun(t)
 	if err := f.SaveRun(event.Run{ID: f.ID, Name: "before"}); err != nil {
@@ -91,7 +91,7 @@ func TestWhatCannotBeEncoded(t *testing.T) {
 	}
 }
 
-// TestFoldersInPlaceOfFiles: every reader and writer says so, or has nothing, and none hangs.
+// TestFoldersInPlaceOfFiles: every reader and writer fails or has nothing, and none hangs.
 func TestFoldersInPlaceOfFiles(t *testing.T) {
 	f := newRun(t)
 	for _, name := range []string{eventsFile, samplesFile, stepsFile, attemptsFile, watchFile,
@@ -115,7 +115,7 @@ func TestFoldersInPlaceOfFiles(t *testing.T) {
 	}
 	lines := 0
 	count := func([]byte) { lines++ }
-	f.SampleSeries().Before(1<<60, count)
+	f.SampleSeries().Before(t.Context(), 1<<60, count)
 	next := LinesFrom(f.Path(eventsFile), 3, func(line []byte) bool { count(line); return true })
 	for range f.Events() {
 		lines++
@@ -128,8 +128,8 @@ func TestFoldersInPlaceOfFiles(t *testing.T) {
 	}
 }
 
-// TestStoreWithoutItsRuns: a file in place of the folder is told by whoever would list it; a home
-// without one has no runs.
+// TestStoreWithoutItsRuns: whoever lists a file in place of the folder gets an error. A home
+// without the folder has no runs.
 func TestStoreWithoutItsRuns(t *testing.T) {
 	s := testStore(t)
 	f := ended(t, s, time.Now(), event.Run{}, event.Exit{}, event.Verdict{})
@@ -271,7 +271,7 @@ func TestRemoveTakesOnlyRuns(t *testing.T) {
 	}
 }
 
-// TestIndexThatCannotBeWritten: lists do without it, whoever writes it says what helps.
+// TestIndexThatCannotBeWritten: lists do without it, and the error of a write names what helps.
 func TestIndexThatCannotBeWritten(t *testing.T) {
 	s := testStore(t)
 	ids := someRuns(t, s)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Find gives the run a user means: an ID, the beginning or the end of one, a name (its newest run),
-// or "last"; nothing means last too.
+// Find returns the run a user means: an ID, the beginning or the end of one, a name (its newest
+// run), or "last"; nothing means last too.
 func (s *Store) Find(text string) (*Folder, error) {
 	ids, err := s.IDs()
 	if err != nil {
@@ -43,10 +43,10 @@ func (s *Store) Find(text string) (*Folder, error) {
 	return nil, fmt.Errorf("there is no run %q: `memroom runs` lists those there are", text)
 }
 
-// Lookup gives the run with exactly this ID, if there is one. Whatever else the text is, such as a
-// path, it is no run.
+// Lookup returns the run with exactly this ID, if there is one. Whatever else the text is, such as
+// a path, it is no run.
 func (s *Store) Lookup(id string) (*Folder, bool) {
-	if !validID(id) {
+	if !ValidID(id) {
 		return nil, false
 	}
 	folder := s.Folder(id)

@@ -156,7 +156,7 @@ func appendLines[T any](f *Folder, name string, records []T) error {
 	return err
 }
 
-// open gives a file to append to, kept open. A line that a crash cut off is closed first, so that
+// open returns a file to append to, kept open. A line that a crash cut off is closed first, so that
 // ours stands alone.
 func (f *Folder) open(name string) (*os.File, error) {
 	f.mu.Lock()
@@ -198,24 +198,29 @@ func (f *Folder) Close() {
 }
 
 // Run reads what the run is.
-func (f *Folder) Run() (event.Run, error) { return readJSON[event.Run](f, runFile) }
+func (f *Folder) Run() (event.Run, error) { return ReadRecord[event.Run](f, runFile) }
 
 // Exit reads how the command ended.
-func (f *Folder) Exit() (event.Exit, error) { return readJSON[event.Exit](f, exitFile) }
+func (f *Folder) Exit() (event.Exit, error) { return ReadRecord[event.Exit](f, exitFile) }
 
 // Verdict reads the judgement of the last attempt.
-func (f *Folder) Verdict() (event.Verdict, error) { return readJSON[event.Verdict](f, verdictFile) }
+func (f *Folder) Verdict() (event.Verdict, error) {
+	return ReadRecord[event.Verdict](f, verdictFile)
+}
 
 // Summary reads the final report. It is absent while the run lives and where memroom itself was
 // killed.
-func (f *Folder) Summary() (event.Summary, error) { return readJSON[event.Summary](f, summaryFile) }
+func (f *Folder) Summary() (event.Summary, error) {
+	return ReadRecord[event.Summary](f, summaryFile)
+}
 
-func readJSON[T any](f *Folder, name string) (v T, err error) {
+// ReadRecord reads a file of a run's folder that is replaced as a whole.
+func ReadRecord[T any](f *Folder, name string) (v T, err error) {
 	data, err := readWhole(f.Path(name))
 	if err != nil {
 		return v, err
 	}
-	if err := json.Unmarshal(data, &v); err != nil {
+	if v, err = Decode[T](data); err != nil {
 		return v, fmt.Errorf("%s of run %s is damaged: %w", name, f.ID, err)
 	}
 	return v, nil
@@ -262,9 +267,8 @@ func lines[T any](f *Folder, name string) iter.Seq[T] {
 		defer file.Close()
 		r := bufio.NewReaderSize(file, 64<<10)
 		for {
-			line, err := r.ReadBytes('\n')
-			var v T
-			if len(line) > 1 && json.Unmarshal(line, &v) == nil && !yield(v) {
+			line, err := readLine(r)
+			if v, bad := Decode[T](line); bad == nil && !yield(v) {
 				return
 			}
 			if err != nil {
@@ -274,10 +278,28 @@ func lines[T any](f *Folder, name string) iter.Seq[T] {
 	}
 }
 
+// mostLine bounds a line that is read as a whole: a probe's largest message, four times.
+const mostLine = 16 << 20
+
+// readLine reads up to the next newline. Of a line that is too long nothing is kept.
+func readLine(r *bufio.Reader) (line []byte, err error) {
+	for long := false; ; {
+		piece, err := r.ReadSlice('\n')
+		if long = long || len(line)+len(piece) > mostLine; long {
+			line = nil
+		} else {
+			line = append(line, piece...)
+		}
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
+}
+
 // Remove deletes the run. Only what is provably ours goes: a folder with the name of a run that
 // holds the record of that run.
 func (f *Folder) Remove() error {
-	if !validID(f.ID) || f.ID != filepath.Base(f.Dir) {
+	if !ValidID(f.ID) || f.ID != filepath.Base(f.Dir) {
 		return fmt.Errorf("%q is not the name of a run: `memroom runs` lists them", f.ID)
 	}
 	info, err := os.Lstat(f.Dir)

@@ -22,7 +22,7 @@ func (s *Store) Companions(own event.Run) *Companions {
 	return &Companions{store: s, own: own, known: map[string]bool{own.ID: false}}
 }
 
-// Ended gives the records of those that have ended since this run began. A group's name may have
+// Ended returns the records of those that have ended since this run began. A group's name may have
 // been used before.
 func (c *Companions) Ended() []event.Summary {
 	ids, err := c.store.IDs()

@@ -77,7 +77,7 @@ func Read(home string) (*Store, error) {
 	return s, nil
 }
 
-// Exists says whether there is a store at all; [Read] accepts a home that is not there.
+// Exists reports whether there is a store at all; [Read] accepts a home that is not there.
 func (s *Store) Exists() bool {
 	info, err := os.Stat(s.Home)
 	return err == nil && info.IsDir()
@@ -120,9 +120,9 @@ func fractionLetters(now time.Time, try int) string {
 		idLetters[n/len(idLetters)%len(idLetters)], idLetters[n%len(idLetters)]})
 }
 
-// validID says whether a name is one that [Store.Create] gives. Earlier versions used any three
-// letters or digits.
-func validID(name string) bool {
+// ValidID reports whether a name has the form that [Store.Create] uses. Earlier versions used any
+// three letters or digits.
+func ValidID(name string) bool {
 	if len(name) != len(idTime)+4 || name[len(idTime)] != '-' {
 		return false
 	}
@@ -151,7 +151,7 @@ func (s *Store) IDs() ([]string, error) {
 	}
 	var ids []string
 	for _, e := range entries {
-		if e.IsDir() && validID(e.Name()) {
+		if e.IsDir() && ValidID(e.Name()) {
 			ids = append(ids, e.Name())
 		}
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -45,9 +46,14 @@ func (f Filter) accepts(r Row) bool {
 		(!f.Failed || r.failed()) && (!f.Active || r.Status == Running)
 }
 
-// List gives runs, newest first. It writes nothing: rows that the index does not have, or has from
-// before the folder changed, are read from the folders.
+// List returns runs, newest first. It writes nothing: rows that the index does not have, or has
+// from before the folder changed, are read from the folders.
 func (s *Store) List(filter Filter) ([]Row, error) {
+	return s.ListWhile(context.Background(), filter)
+}
+
+// ListWhile is List for somebody who may leave before it is done.
+func (s *Store) ListWhile(ctx context.Context, filter Filter) ([]Row, error) {
 	ids, err := s.IDs()
 	if err != nil {
 		return nil, err
@@ -55,6 +61,9 @@ func (s *Store) List(filter Filter) ([]Row, error) {
 	known := s.readIndex()
 	var rows []Row
 	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		folder := s.Folder(id)
 		row, ok := known.row(folder, folder.stamp())
 		if !ok {
@@ -79,7 +88,7 @@ type indexed map[string]struct {
 	row   string // JSON of Row
 }
 
-// row gives the row of a folder that has not changed since it was indexed.
+// row returns the row of a folder that has not changed since it was indexed.
 func (x indexed) row(f *Folder, stamp string) (row Row, ok bool) {
 	known, ok := x[f.ID]
 	if !ok || known.stamp != stamp {
@@ -134,7 +143,7 @@ func (s *Store) Reindex() (runs int, err error) {
 }
 
 // Refresh brings the index up to date with the folders, so that lists are quick. It reads at most
-// so many folders, the newest first, and says how many it read; what is left over waits for the
+// so many folders, the newest first, and returns how many it read. What is left over waits for the
 // next time.
 func (s *Store) Refresh(most int) (read int, err error) {
 	if s.readOnly {

@@ -10,7 +10,7 @@ import (
 )
 
 // checkPrivate refuses a folder that somebody else owns or may write to: what lies in it decides
-// which Python runs beside a training, and which folders are deleted.
+// which Python runs next to a training, and which folders are deleted.
 func checkPrivate(home string) error {
 	info, err := os.Stat(home)
 	if err != nil {

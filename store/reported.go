@@ -26,11 +26,11 @@ func (f *Folder) SaveReported(r Reported) error { return f.replace(reportedFile,
 
 // Reported reads where a run's record comes from; ok is false for a run of this store's own.
 func (f *Folder) Reported() (r Reported, ok bool) {
-	r, err := readJSON[Reported](f, reportedFile)
+	r, err := ReadRecord[Reported](f, reportedFile)
 	return r, err == nil
 }
 
-// clockTolerance is how far clocks may be apart before anybody is told: a request takes its time.
+// clockTolerance is how far clocks may be apart before it is reported: a request takes its time.
 const clockTolerance = 2 * time.Second
 
 // Ahead is how far the sender's clock is ahead, 0 where that is too little to matter.
@@ -42,18 +42,18 @@ func (r Reported) Ahead() time.Duration {
 	return ahead
 }
 
-// heardWithin bounds the silence of a sender whose run goes on; it says something every 15 s.
+// heardWithin bounds the silence of a sender whose run goes on; it sends something every 15 s.
 const heardWithin = 90 * time.Second
 
-// reportFile says that a run is being sent to a server, and whether all of it has arrived.
+// reportFile means that a run is being sent to a server, and whether all of it has arrived.
 const reportFile = "report.json"
 
-// unsent says that a run's record waits for a server that has not acknowledged it yet.
+// unsent reports whether a run's record waits for a server that has not acknowledged it yet.
 func (f *Folder) unsent() bool {
 	if _, err := os.Stat(f.Path(reportFile)); errors.Is(err, os.ErrNotExist) {
 		return false
 	}
-	state, err := readJSON[struct {
+	state, err := ReadRecord[struct {
 		Done bool `json:"done"`
 	}](f, reportFile)
 	return err != nil || !state.Done
@@ -74,10 +74,10 @@ func (s *Store) Unsent() ([]*Folder, error) {
 	return list, nil
 }
 
-// FreeID gives an ID close to the wanted one that is not taken. Two machines may have begun runs in
-// the same instant.
+// FreeID returns an ID close to the wanted one that is not taken. Two machines may have begun runs
+// in the same instant.
 func FreeID(wanted string, taken func(string) bool) (string, bool) {
-	if !validID(wanted) {
+	if !ValidID(wanted) {
 		return "", false
 	}
 	if !taken(wanted) {

@@ -12,16 +12,16 @@ import (
 	"memroom/event"
 )
 
-// Retention says which ended runs are worth keeping. Named and tagged runs are always kept, and the
-// newest ones, and what waits for a central server.
+// Retention decides which ended runs are worth keeping. Named and tagged runs are always kept, and
+// the newest ones, and what waits for a central server.
 type Retention struct {
 	Age    time.Duration // older ones go; 0: age does not matter
 	Size   event.Bytes   // beyond it in all, the oldest go; 0: size does not matter
 	Newest int           // so many are always kept
 }
 
-// DefaultRetention is what [Store.Tidy] keeps unless told otherwise: a season of runs, and no more
-// than a laptop can spare.
+// DefaultRetention is what [Store.Tidy] keeps by default: a season of runs, and no more than a
+// laptop can spare.
 func DefaultRetention() Retention {
 	return Retention{Age: 90 * 24 * time.Hour, Size: 10 * event.GiB, Newest: 50}
 }
@@ -33,7 +33,7 @@ type Pruned struct {
 	Looked  int   // runs that were looked at
 }
 
-// Prune gives the runs that a retention drops, and deletes them unless it is only asked.
+// Prune returns the runs that a retention drops, and deletes them unless it is only asked.
 func (s *Store) Prune(r Retention, now time.Time, onlyAsk bool) (Pruned, error) {
 	if s.readOnly && !onlyAsk {
 		return Pruned{}, fmt.Errorf("%s was opened to look at it, nothing in it is changed", s.Home)
@@ -101,8 +101,8 @@ func (r Row) expendable() bool {
 		!r.Started.IsZero()
 }
 
-// fresh says that a folder was made or written to in the last hour: a run that is about to start
-// has no keeper yet, and one on another machine has none that can be seen from here.
+// fresh reports whether a folder was made or written to in the last hour: a run that is about to
+// start has no keeper yet, and one on another machine has none that can be seen from here.
 func (f *Folder) fresh(now time.Time) bool { return f.writtenWithin(now, time.Hour) }
 
 func (f *Folder) writtenWithin(now time.Time, age time.Duration) bool {

@@ -70,7 +70,7 @@ func rollFile(name string) string {
 	return name[:len(name)-len(".jsonl")] + ".roll"
 }
 
-// add takes a line that lies at offset. It gives a roll that is full.
+// add takes a line that lies at offset. It returns a roll when one is full.
 func (r *roller) add(line []byte, offset int64) (full *roll) {
 	if n := &r.current; n.count > 0 && (n.count >= rollMost || n.offset+4<<20 < offset) {
 		full = r.cut()
@@ -191,7 +191,7 @@ func appendNumbers(numbers []int64, line []byte) []int64 {
 	return numbers
 }
 
-// rollOf gives the roller of a file that this folder appends to; nil for files without one.
+// rollOf returns the roller of a file that this folder appends to; nil for files without one.
 func (f *Folder) rollOf(name string, size int64) *roller {
 	extract := extractorOf(name)
 	if extract == nil {

@@ -45,8 +45,8 @@ type Row struct {
 	GPUTotal  event.Bytes `json:"gpu_total,omitempty"`
 	Steps     int64       `json:"steps,omitempty"`
 	Findings  int         `json:"findings,omitempty"`
-	// Reported: another machine sends the record, Heard says when it last did, ClockAhead by how
-	// many seconds its clock differs. Started is in this machine's time.
+	// Reported means that another machine sends the record. Heard is when it last did, ClockAhead
+	// by how many seconds its clock differs. Started is in this machine's time.
 	Reported   bool      `json:"reported,omitempty"`
 	Heard      time.Time `json:"heard,omitzero"`
 	ClockAhead float64   `json:"clock_ahead_seconds,omitempty"`
@@ -63,7 +63,8 @@ type keeperState struct {
 	Began       time.Time   `json:"began"`
 }
 
-// Row reads a run's folder into a line of a list. A damaged folder gives what can be read of it.
+// Row reads a run's folder into a line of a list. From a damaged folder it returns what can be
+// read.
 func (f *Folder) Row() Row {
 	row := Row{ID: f.ID, Status: Lost}
 	run, err := f.ownRecord()
@@ -74,7 +75,7 @@ func (f *Folder) Row() Row {
 		row.Name, row.Tags, row.Command, row.Host, row.Started = run.Name, run.Tags,
 			strings.Join(run.Command, " "), run.Host, run.Started
 	}
-	state, _ := readJSON[keeperState](f, stateFile)
+	state, _ := ReadRecord[keeperState](f, stateFile)
 	if row.Started.IsZero() {
 		row.Started = state.Began
 	}
@@ -114,8 +115,8 @@ func (r *Row) addSummary(s event.Summary) {
 	}
 }
 
-// statusOf goes by the keeper's process. One of another machine that shares this home cannot be
-// seen: there the record tells, which a monitor renews every second.
+// statusOf goes by the keeper's process. One on another machine that shares this home cannot be
+// seen. Then it goes by the record, which a monitor renews every second.
 func (f *Folder) statusOf(host string, state keeperState) Status {
 	switch {
 	case state.Keeper == 0:
@@ -149,8 +150,8 @@ func elsewhere(host string) bool {
 	return err == nil && host != "" && host != here
 }
 
-// processIs says whether a process of that number, started at that moment (clock ticks after boot),
-// lives.
+// processIs reports whether a process of that number, started at that moment (clock ticks after
+// boot), lives.
 func processIs(pid int, started uint64) bool {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -164,14 +165,14 @@ func processIs(pid int, started uint64) bool {
 	return len(fields) > 19 && fields[0] != "Z" && fields[19] == strconv.FormatUint(started, 10)
 }
 
-// Running says whether the run's keeper lives and its command has not ended.
+// Running reports whether the run's keeper lives and its command has not ended.
 func (f *Folder) Running() bool {
-	state, err := readJSON[keeperState](f, stateFile)
+	state, err := ReadRecord[keeperState](f, stateFile)
 	run, _ := f.Run()
 	return err == nil && f.statusOf(run.Host, state) == Running
 }
 
-// Elsewhere gives the machine that a run is on, if it is another one.
+// Elsewhere returns the machine that a run is on, if it is another one.
 func (f *Folder) Elsewhere() (host string, yes bool) {
 	run, _ := f.Run()
 	return run.Host, elsewhere(run.Host)
@@ -190,12 +191,12 @@ func (f *Folder) stamp() string {
 	return strings.Join(times, " ")
 }
 
-// failed says that a run did not end well, as far as is known.
+// failed reports whether a run did not end well, as far as is known.
 func (r Row) failed() bool {
 	return r.Status == Lost || r.ExitCode != nil && *r.ExitCode != 0
 }
 
-// State says in a word or two how a run stands.
+// State describes in a word or two how a run stands.
 func (r Row) State() string {
 	switch {
 	case r.Status == Running:

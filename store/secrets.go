@@ -12,7 +12,8 @@ import (
 // masked stands for a value that is not kept.
 const masked = "***"
 
-// MaskArguments gives a command line as it may be kept: values that look like secrets are replaced.
+// MaskArguments returns a command line as it may be kept: values that look like secrets are
+// replaced.
 func MaskArguments(args []string) []string {
 	out := make([]string, len(args))
 	for i, arg := range args {
@@ -289,7 +290,7 @@ func maskJSON(data []byte) []byte {
 // LineMasker masks a text line by line: a private key goes over several.
 type LineMasker struct{ inKey bool }
 
-// Mask gives a line as it may be shown.
+// Mask returns a line as it may be shown.
 func (m *LineMasker) Mask(line string) string {
 	begins, ends := strings.Contains(line, "-----BEGIN ") && strings.Contains(line, "PRIVATE KEY"),
 		strings.Contains(line, "-----END ")

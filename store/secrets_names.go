@@ -30,7 +30,8 @@ var shapes = []string{
 	`eyJ[\w-]{8,}\.eyJ[\w-]{4,}(?:\.[\w-]*)?`, `eyJ[\w+/=-]{40,}`,
 }
 
-// longPart tells a random word from an ordinary one with the same beginning: hf_transfer, sk-learn.
+// longPart distinguishes a random word from ordinary ones that begin the same: hf_transfer,
+// sk-learn.
 func longPart(text string) bool {
 	for _, part := range strings.FieldsFunc(text, func(r rune) bool { return !isWordRune(r) }) {
 		if len(part) >= 16 || looksRandom(part, 8) {
@@ -77,7 +78,7 @@ const (
 	strongName          // password, hf_token: a secret whatever the value
 )
 
-// isSecret says whether the value of a flag or variable of that name is to be masked.
+// isSecret reports whether the value of a flag or variable of that name is to be masked.
 func isSecret(name, value string) bool {
 	kind := kindOfName(name)
 	if kind == plainName || notAValue(value) {

@@ -3,6 +3,7 @@ package store
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"math"
@@ -25,7 +26,7 @@ type Series struct {
 	rolls  []roll
 	read   int64 // how far the file has been summed up
 	loaded bool
-	ahead  bool // a long file is being summed up beside; until then answers are sketches
+	ahead  bool // a long file is summed up in the background; until then answers are sketches
 }
 
 // Series follows the readings of a run.
@@ -73,7 +74,7 @@ func (s *Series) update() error {
 	return s.follow(file, size)
 }
 
-// openPlain opens a file that may be long and gives its size.
+// openPlain opens a file that may be long and returns its size.
 func openPlain(path string) (*os.File, int64, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -94,7 +95,7 @@ func openPlain(path string) (*os.File, int64, error) {
 // longFile is how much nobody should have to wait for.
 const longFile = 96 << 20
 
-// readAhead sums up a long file beside; who asks meanwhile gets a sketch.
+// readAhead sums up a long file in the background. Whoever asks in the meantime gets a sketch.
 func (s *Series) readAhead(size int64) {
 	s.ahead = true
 	beside := &Series{path: s.path, name: s.name, roller: s.roller, rolls: s.rolls, read: s.read}
@@ -111,7 +112,7 @@ func (s *Series) readAhead(size int64) {
 }
 
 // sketch reads single lines at even distances: a picture of a long file at once. It may miss a
-// peak, and says so.
+// peak, so its piece is marked as a sketch.
 func (s *Series) sketch(from, to int64, points int, want func(string) bool) (Piece, error) {
 	file, size, err := openPlain(s.path)
 	if err != nil {
@@ -211,6 +212,13 @@ func (s *Series) load(file *os.File, size int64) {
 	if len(s.roller.columns.names) != len(names) { // a name twice: not what we wrote
 		s.roller.columns, rolls = columns{}, nil
 	}
+	gaps, end := int64(0), int64(0)
+	for _, n := range rolls {
+		gaps, end = gaps+n.offset-end, n.end
+	}
+	if gaps >= longFile { // not what we wrote: the whole file is read in the background
+		s.roller.columns, rolls = columns{}, nil
+	}
 	for _, n := range rolls {
 		if n.offset > s.read {
 			s.scan(file, s.read, n.offset)
@@ -273,7 +281,7 @@ func (s *Series) split(file *os.File, size int64) {
 	}
 }
 
-// reordered gives the roll with its columns at other places.
+// reordered returns the roll with its columns at other places.
 func (r roll) reordered(order []int) roll {
 	n := r
 	n.low, n.high = nil, nil
@@ -321,7 +329,7 @@ func (s *Series) flush() {
 // longestRecord bounds a line; longer ones are stepped over.
 const longestRecord = 1 << 20
 
-// eachLineOf gives the whole lines of a part of a file, with the newline.
+// eachLineOf calls back with the whole lines of a part of a file, with the newline.
 func eachLineOf(file io.ReaderAt, from, to int64, do func(line []byte, offset int64) bool) {
 	r := bufio.NewReaderSize(io.NewSectionReader(file, from, to-from), longestRecord)
 	for at := from; ; {
@@ -357,7 +365,7 @@ type Column struct {
 	Low, High []int64
 }
 
-// Between gives at most so many points between two moments (at_ms). want chooses columns; nil:
+// Between returns at most so many points between two moments (at_ms). want chooses columns; nil:
 // all.
 func (s *Series) Between(from, to int64, points int, want func(name string) bool) (Piece, error) {
 	s.mu.Lock()
@@ -468,9 +476,9 @@ func (p *Piece) fill(rows []roll, names []string, want func(string) bool) {
 	}
 }
 
-// Before gives the lines shortly before a moment in order, the last one being the newest then:
+// Before returns the lines shortly before a moment in order, the last one being the newest then:
 // those of 16 s.
-func (s *Series) Before(at int64, do func(line []byte)) {
+func (s *Series) Before(ctx context.Context, at int64, do func(line []byte)) {
 	file, size, err := openPlain(s.path)
 	if err != nil {
 		return
@@ -483,12 +491,12 @@ func (s *Series) Before(at int64, do func(line []byte)) {
 		if ok && when <= at {
 			do(line)
 		}
-		return !ok || when <= at
+		return (!ok || when <= at) && ctx.Err() == nil
 	})
 }
 
-// LinesFrom gives the whole lines of a file from an offset on, until do says false, and where the
-// next one begins. A file that is not there has none.
+// LinesFrom calls do with the whole lines of a file from an offset on, until do returns false. It
+// returns where the next line begins. A file that is not there has none.
 func LinesFrom(path string, from int64, do func(line []byte) bool) (next int64) {
 	file, size, err := openPlain(path)
 	if err != nil {

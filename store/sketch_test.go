@@ -30,7 +30,7 @@ func TestLongFileIsSketchedFirst(t *testing.T) {
 		t.Fatalf("%v: %d points from %d to %d, sketch %v", err, len(p.At), p.From, p.To, p.Sketch)
 	}
 	seen := 0
-	s.Before(1_000_000, func(line []byte) {
+	s.Before(t.Context(), 1_000_000, func(line []byte) {
 		seen++
 		if !strings.Contains(string(line), "at_ms") {
 			t.Errorf("%q is no line", line)

@@ -33,7 +33,7 @@ func (a *alarm) check(s event.Sample) {
 	}
 }
 
-// Closest gives the host memory that is nearest to its wall; own is the run's own limit, 0 for
+// Closest returns the host memory that is nearest to its wall; own is the run's own limit, 0 for
 // none. Of a cgroup's usage only what cannot be dropped counts: page cache fills any limit and goes
 // when asked.
 func Closest(s event.Sample, own event.Bytes) (used, limit event.Bytes, what string) {
@@ -49,7 +49,7 @@ func Closest(s event.Sample, own event.Bytes) (used, limit event.Bytes, what str
 	return 0, 0, ""
 }
 
-// ring tells the record and does what --on-pressure asks: a signal to the command, or a shell
+// ring records the pressure and does what --on-pressure asks: a signal to the command, or a shell
 // command with the run's folder and the reason in its environment.
 func (a *alarm) ring(reason string) {
 	a.record.happened(event.Happened{Kind: "pressure", Text: reason})

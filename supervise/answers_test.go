@@ -253,8 +253,8 @@ func TestHoldingsGoWithTheirProcess(t *testing.T) {
 	}
 }
 
-// writeProcess writes what /proc says of a process: its title, its memory, and that it was started
-// by process 10.
+// writeProcess writes the files of a process below a root like /proc: its title, its memory, and
+// that it was started by process 10.
 func writeProcess(t *testing.T, root string, pid int, title string, kib int) {
 	t.Helper()
 	dir := filepath.Join(root, strconv.Itoa(pid))

@@ -29,8 +29,8 @@ type room struct {
 // cgroupPrefix begins the name of every cgroup of ours; the run's ID follows.
 const cgroupPrefix = "memroom-"
 
-// makeRoom makes a cgroup for the run below the one we are in, or beside it, with the limit where
-// one is asked for. When that is not allowed it says why, and the run goes on without.
+// makeRoom makes a cgroup for the run below the one we are in, or next to it, with the limit if one
+// is asked for. When that is not allowed it returns the reason, and the run goes on without.
 func makeRoom(id string, limit event.Bytes) (room, []string) {
 	soft := LimitNone
 	if limit > 0 {
@@ -60,9 +60,9 @@ func makeRoom(id string, limit event.Bytes) (room, []string) {
 	return room{limit: soft}, []string{"no cgroup of the run's own: " + why.Error()}
 }
 
-// makeCgroup tries below the cgroup we are in and then beside it. Version 2 lets no cgroup with
-// processes hand the memory controller to its children, so there "beside" is what works in a
-// session that systemd delegated.
+// makeCgroup tries below the cgroup we are in and then next to it. Version 2 lets no cgroup with
+// processes hand the memory controller to its children. So in a session that systemd delegated, a
+// cgroup next to ours is what works.
 func makeCgroup(around *meter.Cgroup, name string) (*meter.Cgroup, error) {
 	parents := []string{around.Dir}
 	if around.Version == 2 {
@@ -176,7 +176,7 @@ func findScope(pid int, unit string, limit event.Bytes) (group *meter.Cgroup, wh
 	return nil, "systemd did not put the command into a scope"
 }
 
-// running says whether a process exists and has not ended.
+// running reports whether a process exists and has not ended.
 func running(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	fields := statFields(string(data))

@@ -1,5 +1,5 @@
 // Package supervise starts a training command in its own process group and, where allowed, its own
-// cgroup, watches its memory, acts, records and, when a policy says so, launches it again.
+// cgroup, watches its memory, acts, records and, if a policy decides so, launches it again.
 //
 // # Three processes
 //
@@ -7,20 +7,20 @@
 // small process in a session of its own. It owns the command's pseudo-terminal or pipes, appends
 // the output to the run's folder and learns the exit code. Its death would harm the command, so it
 // does as little as possible. The monitor ([Monitor]) joins parts with a state and a file each:
-// what samples (sampler), hears the probes (hearer), judges (judge), records (record) and
-// limits (limiter, ranks, group, alarm, relief). What they all know of the run is in job.
+// what samples (sampler), hears the probes (hearer), judges (judge), records (record) and limits
+// (limiter, ranks, group, alarm, relief). What they all know of the run is in job.
 //
 // Front end and monitor may be killed at any moment: the keeper starts another monitor, and a new
 // front end may attach. Each of the two inherits a [Link] to the keeper, and only over a link can a
 // command be started. Who attaches comes over the keeper's socket (protocol.go), which accepts the
-// own user and root. After a killed keeper, [FindOrphan] says what became of the command and
-// [CleanUp] removes what is left.
+// own user and root. After a killed keeper, [FindOrphan] finds the command and [CleanUp] removes
+// what is left.
 //
 // Output reaches the front end through the file, not through the keeper's memory. The keeper
-// appends and says how long the file now is; the front end copies at its own speed. So a slow
+// appends and sends the new length of the file; the front end copies at its own speed. So a slow
 // terminal never stops the training, and nothing is lost. Only when the file cannot be written (a
 // full disk) does output travel through the socket. Then a front end that takes nothing for
-// [inlinePatience] loses output; it is told how much, and so is the record.
+// [inlinePatience] loses output; it gets a note of how much, and so does the record.
 //
 // # In order of reading
 //

@@ -90,8 +90,8 @@ func TestRealScripts(t *testing.T) {
 	}
 }
 
-// eachTold checks that every process that trains told of steps, and that the probe did not break in
-// any.
+// eachTold checks that every process that trains reported steps, and that the probe did not break
+// in any.
 func eachTold(t *testing.T, f *store.Folder, processes int) {
 	t.Helper()
 	told := map[int]bool{}

@@ -145,7 +145,7 @@ func (f *Front) Launch(launch Launch) error {
 	return f.sendJSON(sayLaunch, launch)
 }
 
-// Started waits until the command runs, or could not be started: then the exit says why.
+// Started waits until the command runs, or could not be started: then the exit has the reason.
 func (f *Front) Started() (State, error) {
 	r := bufio.NewReaderSize(f.conn, 4096)
 	for f.state.Child == 0 && f.state.Exit == nil {
@@ -234,8 +234,8 @@ func (f *Front) Run() (State, error) {
 	}
 }
 
-// gone says that the keeper has closed the connection. A process that is killed closes its files
-// before it is over, and what it left behind can be told only then: so a dying one is waited for.
+// gone handles a keeper that has closed the connection. A process that is killed closes its files
+// before it is over, and only then is it clear what it left behind. So gone waits for a dying one.
 func (f *Front) gone(err error) error {
 	const patience = 2 * time.Second
 	state, unread := ReadState(f.Files.State)
@@ -311,8 +311,8 @@ func (f *Front) takeScreen() {
 	go f.screen.keys(f.typed)
 }
 
-// Raw says whether the user's terminal shows bytes as they are: lines must then end with a return
-// too.
+// Raw reports whether the user's terminal shows bytes as they are: lines must then end with a
+// return too.
 func (f *Front) Raw() bool { return f.screen.isRaw() }
 
 // typed hands keys on. Ctrl-P and then Ctrl-Q leave: so a Ctrl-P waits for the next key.
@@ -363,8 +363,8 @@ func (f *Front) copyFile(m more) {
 	}
 }
 
-// show writes output where the user wants it. When that place is closed the command is told, as a
-// pipe would tell it.
+// show writes output where the user wants it. When that place is closed the command learns of it,
+// as from a pipe.
 func (f *Front) show(stream int, data []byte) {
 	if f.Show != nil {
 		f.Show(stream, data)
@@ -508,7 +508,7 @@ func (f *Front) signalled(s syscall.Signal) {
 			f.stop(ErrDetached)
 			return
 		}
-		// the terminal was closed: everybody on it is told
+		// the terminal was closed: everybody on it gets the signal
 		hangup := s == unix.SIGHUP && f.screen != nil
 		_ = f.sendJSON(saySignal, signalRequest{Number: int(s), Group: hangup || fromTerminal(s)})
 	}
@@ -540,7 +540,7 @@ func (f *Front) closeFiles() {
 // DieInterrupted ends this process by SIGINT when that is what ended the command of a job at a
 // terminal. Shells look at how a job ended to know whether the user wants a loop or a script
 // stopped: after an exit code they go on with the next command. Where the key never reached the
-// kernel as one, because the terminal was raw, the whole job is told, as the kernel would.
+// kernel as one, because the terminal was raw, the whole job gets the signal, as from the kernel.
 func (f *Front) DieInterrupted(exit event.Exit) {
 	if exit.Signal != "SIGINT" || !hasTerminal() {
 		return

@@ -7,7 +7,7 @@ import (
 	"memroom/event"
 )
 
-// Companions tells how the other runs of a group ended, those of other nodes among them.
+// Companions returns how the other runs of a group ended, those of other nodes among them.
 type Companions interface {
 	Ended() []event.Summary
 }

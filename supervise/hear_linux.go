@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"memroom/event"
 	"memroom/probe"
 )
 
@@ -15,6 +16,7 @@ type hearer struct {
 	judge  *judge
 	meters *sampler
 	ranks  *ranks
+	stands *whereabouts
 	probes *probe.Listener // nil: nobody is heard
 
 	speaking map[*probe.Conn]bool // probes that are connected
@@ -33,7 +35,7 @@ func (e *hearer) messages() <-chan probe.Heard {
 	return e.probes.Messages()
 }
 
-// hear takes what a Python of the run says.
+// hear takes a message of a Python process of the run.
 func (e *hearer) hear(h probe.Heard) {
 	e.speaking[h.Conn] = true
 	if h.Err == io.EOF {
@@ -52,6 +54,7 @@ func (e *hearer) hear(h probe.Heard) {
 	}
 	if hello, ok := h.Message.(*probe.Hello); ok {
 		people.named(pid, hello.Rank, hello.World)
+		e.stands.reachable(pid, hello.Where)
 	}
 	rank := people.rankOf(pid)
 	e.learn(pid, rank, h.Message)
@@ -61,8 +64,8 @@ func (e *hearer) hear(h probe.Heard) {
 	e.judge.heard(pid, rank, h.Message)
 }
 
-// recordedAs gives the kind and the text of the event that a message becomes; "" for those that are
-// not recorded.
+// recordedAs returns the kind and the text of the event that a message becomes; "" for those that
+// are not recorded.
 func recordedAs(message probe.Message) (kind, text string) {
 	switch message := message.(type) {
 	case *probe.Hello:
@@ -117,13 +120,19 @@ func (e *hearer) learn(pid int, rank *int, message probe.Message) {
 		oom := ProbeOOM{Rank: rank, PID: pid, OOM: *message}
 		said.ranOut(oom)
 		e.ranks.caughtOOM(oom)
+	case *probe.GivenUp:
+		e.record.found([]event.Finding{givenUp(*message)})
+	case *probe.Forked:
+		e.meters.forked(message.PID)
 	case *probe.Feeding:
 		said.fed(message.Feed)
 	case *probe.Died:
 		said.died(Death{PID: pid, Rank: rank, Type: message.Type, Text: message.Text,
 			Where: message.Where, Frames: message.Frames})
 	case *probe.Exit:
-		said.probeTook(float64(message.SpentUS), float64(message.ElapsedUS))
+		if _, trains := said.Shares[pid]; trains {
+			said.probeTook(pid, float64(message.SpentUS), float64(message.ElapsedUS))
+		}
 		// workers that a Python started itself are no sign that a script went on
 		if !e.job.people.startedByPython(pid) {
 			said.endedWell(pid, e.meters.kills(e.job.state.Base) > 0)
@@ -138,6 +147,17 @@ func (e *hearer) learn(pid int, rank *int, message probe.Message) {
 	}
 }
 
+// givenUp words that the probe took too much of a program's time and what it did about it.
+func givenUp(m probe.GivenUp) event.Finding {
+	did := "gave up the part that cost most"
+	if m.Eased {
+		did = "reads half as many steps as before"
+	}
+	return event.Finding{Kind: "probe_cost", Severity: event.SeverityInfo, Confidence: 1,
+		Title: fmt.Sprintf("watching took %.1f %% of the program's time for a while, so memroom %s (%s)",
+			100*m.Share, did, m.Part)}
+}
+
 // imported reads what a process holds once a framework is loaded: the interpreter and its
 // libraries, which nothing makes smaller.
 func (e *hearer) imported(pid int) {
@@ -147,7 +167,7 @@ func (e *hearer) imported(pid int) {
 }
 
 func (e *hearer) takeSteps(pid int, rank *int, message *probe.Steps) {
-	e.record.said.probeTook(float64(message.Spent), float64(message.Elapsed))
+	e.record.said.probeTook(pid, float64(message.Spent), float64(message.Elapsed))
 	for _, row := range message.Rows {
 		e.record.step(pid, rank, row)
 		e.ranks.stepped(row)
@@ -203,7 +223,7 @@ func (e *hearer) hearLastWords() {
 	}
 }
 
-// nameSilent says once which Python goes without the probe.
+// nameSilent notes once which Python process runs without the probe.
 func (e *hearer) nameSilent(now time.Time) {
 	if e.probes == nil || e.silent {
 		return

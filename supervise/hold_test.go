@@ -74,7 +74,7 @@ func (w *workshop) newestID() string {
 	return ids[len(ids)-1]
 }
 
-// abstractSocket gives the address of a run's keeper that has no file, empty when there is none.
+// abstractSocket returns the address of a run's keeper that has no file, empty when there is none.
 func abstractSocket(id string) string {
 	data, _ := os.ReadFile("/proc/net/unix")
 	for field := range strings.FieldsSeq(string(data)) {

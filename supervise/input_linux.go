@@ -85,7 +85,7 @@ func namelessFile(dir string) (*os.File, error) {
 	return file, os.Remove(file.Name())
 }
 
-// open gives the descriptor that the next attempt reads, and the file to close once it has it.
+// open returns the descriptor that the next attempt reads, and the file to close once it has it.
 func (in *input) open() (uintptr, *os.File, error) {
 	switch {
 	case in.kind == rewound:
@@ -114,8 +114,8 @@ func (in *input) open() (uintptr, *os.File, error) {
 	return uintptr(ends[0]), os.NewFile(uintptr(ends[0]), "stdin"), nil
 }
 
-// ended stops the feeding of an attempt and says why there cannot be another one with the same
-// input; empty: there can.
+// ended stops the feeding of an attempt and returns why there cannot be another one with the same
+// input, "" if there can.
 func (in *input) ended() string {
 	if in.fed != nil {
 		_, _ = unix.Write(in.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -132,7 +132,7 @@ func (in *input) ended() string {
 	return in.spent
 }
 
-// feed gives an attempt what the ones before it have read, and then what else there is.
+// feed sends an attempt the input that the ones before it have read, and then what else there is.
 func (in *input) feed(to int, over chan<- struct{}) {
 	defer close(over)
 	defer unix.Close(to)
@@ -159,7 +159,7 @@ func (in *input) feed(to int, over chan<- struct{}) {
 	}
 }
 
-// replay gives an attempt what was kept. It reports whether the attempt read all of it.
+// replay returns an attempt what was kept. It reports whether the attempt read all of it.
 func (in *input) replay(to int) bool {
 	in.mu.Lock()
 	kept, size := in.kept, in.size
@@ -254,7 +254,7 @@ func (in *input) keep(data []byte) {
 	}
 }
 
-// spend gives up what was kept. The run goes on; only another attempt is no longer possible.
+// spend drops the kept input. The run goes on; only another attempt is no longer possible.
 func (in *input) spend(why string, args ...any) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"memroom/meter"
 )
 
-// job is what the parts of a monitor share: the run, what the keeper says of its current attempt,
-// and the line to the keeper. Only [Monitor] changes it.
+// job is what the parts of a monitor share: the run, the keeper's state of its current attempt, and
+// the connection to the keeper. Only [Monitor] changes it.
 type job struct {
 	run     event.Run
 	files   Files
@@ -69,7 +69,7 @@ func (j *job) ownPeak() event.Bytes {
 	return reading.Peak
 }
 
-// printed says how long the recorded output and errors are.
+// printed returns the lengths of the recorded output and errors.
 func (j *job) printed() (sizes [2]int64) {
 	for i, path := range []string{j.files.Output, j.files.Errors} {
 		if info, err := os.Stat(path); err == nil {
@@ -79,7 +79,7 @@ func (j *job) printed() (sizes [2]int64) {
 	return sizes
 }
 
-// kernelKills gives the processes of the run that the kernel's log names, where it may be read.
+// kernelKills returns the processes of the run that the kernel's log names, where it may be read.
 func (j *job) kernelKills() []KernelKill {
 	began := time.Duration(j.state.BeganBootMS+j.state.AttemptMS) * time.Millisecond
 	kills, err := meter.KernelOOMKills(began - bootOffset())

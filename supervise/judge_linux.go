@@ -12,8 +12,8 @@ import (
 	"memroom/probe"
 )
 
-// judge says what the readings and messages mean: while the run lives through the detector, when an
-// attempt has ended by a verdict, and then, through the policy, what follows.
+// judge draws conclusions from readings and messages: while the run lives through the detector,
+// when an attempt has ended by a verdict, and then, through the policy, what follows.
 type judge struct {
 	job    *job
 	record *record
@@ -32,7 +32,7 @@ func (j *judge) sample(s event.Sample) {
 	}
 }
 
-// steps hands a process's steps to the detector, and gives what it asks of the probes.
+// steps hands a process's steps to the detector, and returns what it asks of the probes.
 func (j *judge) steps(pid int, rank *int, rows []event.Step) map[int][]probe.Command {
 	if j.detect == nil {
 		return nil
@@ -61,7 +61,7 @@ func (j *judge) now() Now {
 	return now
 }
 
-// accounts gives who holds what on each card, nil where nothing is looked for.
+// accounts returns who holds what on each card, nil where nothing is looked for.
 func (j *judge) accounts() map[string]diagnose.Account {
 	if j.detect == nil {
 		return nil
@@ -71,9 +71,13 @@ func (j *judge) accounts() map[string]diagnose.Account {
 
 // ended judges an attempt that is over. The peaks are lifted to what is known only now.
 func (j *judge) ended(exit event.Exit) event.Verdict {
+	if j.detect != nil {
+		j.record.found(j.detect.Ended())
+	}
 	evidence := j.evidence(exit)
 	verdict := Judge(evidence)
 	j.record.found(diedOnTheWay(j.record.said.Deaths, verdict))
+	j.record.found(filled(j.record.said.Grown, verdict, j.job.hostLimit(j.meters.last)))
 	for _, peaks := range j.record.said.peaks() {
 		raiseAtEnd(peaks, exit, verdict, j.job.state, j.job.ownPeak())
 		if last := evidence.Last.Machine; last != nil {
@@ -97,6 +101,17 @@ func diedOnTheWay(deaths []Death, verdict event.Verdict) []event.Finding {
 	}
 	return []event.Finding{{Kind: "died_on_the_way", Severity: event.SeverityWarning, Title: title,
 		Evidence: lines[:min(len(lines), 5)], Confidence: 1}}
+}
+
+// filled is the finding about the lines at which host memory grew, where it ran out.
+func filled(grown []diagnose.Grown, verdict event.Verdict, limit event.Bytes) []event.Finding {
+	if !verdict.IsOOM || verdict.Where != event.WhereHost && verdict.Where != event.WhereCgroup {
+		return nil
+	}
+	if f := diagnose.Filled(grown, limit); f != nil {
+		return []event.Finding{*f}
+	}
+	return nil
 }
 
 // evidence collects what is known about the end.
@@ -125,7 +140,7 @@ func (j *judge) evidence(exit event.Exit) Evidence {
 	return e
 }
 
-// tailOf gives the end of a file, of what lies behind an offset, empty when it cannot be read.
+// tailOf returns the end of a file, of what lies behind an offset, empty when it cannot be read.
 func tailOf(path string, from int64) string {
 	file, err := os.Open(path)
 	if err != nil {

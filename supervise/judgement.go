@@ -49,6 +49,7 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 		}
 	case *probe.Phase:
 		j.watch.Phase(pid, m.Phase, m.Begin)
+		j.watch.PhasePeak(pid, m.Device, m.Begin, m.Peak)
 	case *probe.Evaluation:
 		return j.watch.Evaluation(pid, diagnose.Evaluated{Grad: m.Grad, Kept: m.Kept, Held: m.Held,
 			Holder: m.Holder})
@@ -96,11 +97,14 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 			j.watch.Collected(pid)
 		}
 	case *probe.Exit, *probe.Died:
-		j.watch.Gone(pid)
 		delete(j.holdings, pid)
+		return j.watch.Gone(pid)
 	}
 	return nil
 }
+
+// Ended judges again what was said about processes that live until the end.
+func (j *Judgement) Ended() []event.Finding { return j.watch.Ended() }
 
 // reservable is what a process's allocator could reserve at most: what it has and what is free, or
 // less by a fraction.
@@ -119,7 +123,7 @@ func (j *Judgement) hold(pid, device int, h diagnose.Holding) {
 	j.holdings[pid][device] = h
 }
 
-// Asks gives the commands that would make a judgement better, by process.
+// Asks returns the commands that would make a judgement better, by process.
 func (j *Judgement) Asks() map[int][]probe.Command {
 	asks := map[int][]probe.Command{}
 	for _, a := range j.watch.Asks() {
@@ -128,11 +132,11 @@ func (j *Judgement) Asks() map[int][]probe.Command {
 	return asks
 }
 
-// Forecasts gives the predictions that hold now.
+// Forecasts returns the predictions that hold now.
 func (j *Judgement) Forecasts() []diagnose.Prediction { return j.watch.Forecasts() }
 
-// Accounts gives the account of each card at the last reading. With several cards the process's own
-// index does not say which it means, so only a single card's memory is taken apart.
+// Accounts returns the account of each card at the last reading. With several cards the process's
+// own index does not say which it means, so only a single card's memory is taken apart.
 func (j *Judgement) Accounts() map[string]diagnose.Account {
 	accounts := map[string]diagnose.Account{}
 	for _, d := range j.last.Devices {

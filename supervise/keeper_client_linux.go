@@ -15,7 +15,7 @@ import (
 	"memroom/event"
 )
 
-// client is a connected front end or monitor. What it is told waits in a queue, so that a slow one
+// client is a connected front end or monitor. Messages to it wait in a queue, so that a slow one
 // holds up nobody; "there is more in the file" messages merge while they wait, which keeps the
 // queue short.
 type client struct {
@@ -29,7 +29,7 @@ type client struct {
 	queue    []message
 	waiting  int // bytes of inline output in the queue
 	progress time.Time
-	dropped  int64 // bytes of output it did not get, since it was last told
+	dropped  int64 // bytes of output it did not get since the last note
 	gone     bool
 	sending  bool
 }
@@ -66,7 +66,7 @@ func (c *client) more(m more) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m.From = max(m.From, c.next[m.Stream]) // the greeting may have told it already
+	m.From = max(m.From, c.next[m.Stream]) // the greeting may have had it already
 	if m.From >= m.To {
 		return
 	}
@@ -93,8 +93,8 @@ func inlineKind(stream int) kind {
 	return tellOut
 }
 
-// inline queues output itself and waits while more than the room is under way. It gives up on a
-// client that takes nothing, and says so where output is missing when the client goes on.
+// inline queues output itself and waits while more than the room is under way. It drops the output
+// of a client that takes nothing. When the client goes on, a note stands where output is missing.
 func (c *client) inline(stream int, data []byte, room func() int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,9 +173,9 @@ func (c *client) leave() {
 	c.changed.Broadcast()
 }
 
-// flush waits until the client has been told everything. The front end that started the run may
-// take its time: the command has ended, and nobody else waits. Others are given up when they take
-// nothing for a while.
+// flush waits until the client has received everything. The front end that started the run may take
+// its time: the command has ended, and nobody else waits. flush stops waiting for others when they
+// take nothing for a while.
 func (c *client) flush() {
 	for {
 		c.mu.Lock()
@@ -189,7 +189,7 @@ func (c *client) flush() {
 	}
 }
 
-// accept serves those who attach until the listener is closed. The kernel says who they are: a
+// accept serves those who attach until the listener is closed. The kernel names their user: a
 // socket without a file has no permissions, and those of a file may have been changed.
 func (k *keeper) accept() {
 	for {
@@ -347,7 +347,7 @@ func (k *keeper) resize(size Size) {
 	}
 }
 
-// broadcast tells every client; the caller holds the lock.
+// broadcast sends a message to every client; the caller holds the lock.
 func (k *keeper) broadcast(what kind, payload []byte) {
 	for c := range k.clients {
 		c.tell(what, payload)

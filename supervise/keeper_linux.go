@@ -62,10 +62,12 @@ type keeper struct {
 	monitorPause  time.Duration
 	monitorDeaths int  // since the command ended
 	noMonitor     bool // no further one will be started
+
+	end *os.File // room for the exit; nil: none was asked for
 }
 
 // Keep is the main function of the keeper: it serves the run in files.Dir until the command and
-// everything it left behind have ended. ready is told when clients may connect.
+// everything it left behind have ended. It writes a line to ready when clients may connect.
 func Keep(files Files, ready io.Writer) error {
 	link, err := Inherited()
 	if err != nil {
@@ -155,6 +157,7 @@ func (k *keeper) run(launch Launch) {
 		if !again {
 			break
 		}
+		k.clear()
 		launch = k.following(next)
 	}
 	k.finish()
@@ -229,6 +232,7 @@ func (k *keeper) attempt(launch Launch) {
 	exit.Attempt = launch.Attempt
 	k.state.Exit = &exit
 	k.saveState()
+	k.saveEnd(exit)
 	err := writeAtomically(k.files.Exit, exit)
 	k.broadcastJSON(tellExited, exit)
 	k.mu.Unlock()
@@ -237,7 +241,8 @@ func (k *keeper) attempt(launch Launch) {
 	}
 }
 
-// notStarted is the exit of a command that could not be executed, with the code that env(1) gives.
+// notStarted is the exit of a command that could not be executed, with the same code as from
+// env(1).
 func notStarted(launch Launch, err error) event.Exit {
 	code := 126
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
@@ -277,6 +282,11 @@ func (k *keeper) start(launch Launch) error {
 	k.state.Base = k.counters()
 	k.state.AttemptMS = bootClock().Milliseconds() - k.state.BeganBootMS
 	k.began = time.Now()
+	if err := k.commit(launch); err != nil {
+		streams.closeChildSide()
+		streams.closeOurSide()
+		return fmt.Errorf("%w: %s: %w", errOurs, NotRecorded, err)
+	}
 	pid, err := k.fork(launch, streams)
 	streams.closeChildSide()
 	if err != nil {
@@ -342,7 +352,7 @@ func (k *keeper) fork(launch Launch, streams *streams) (int, error) {
 	return pid, nil
 }
 
-// isText says whether a file that the kernel cannot execute may be a script without a first line
+// isText reports whether a file that the kernel cannot execute may be a script without a first line
 // that names its interpreter: execvp(3) and shells hand such a file to sh.
 func isText(path string) bool {
 	file, err := os.Open(path)
@@ -355,8 +365,8 @@ func isText(path string) bool {
 	return bytes.IndexByte(head[:n], 0) < 0
 }
 
-// noteRoom records which cgroup the command is in, and gives it back the OOM score we may have
-// lowered for ourselves.
+// noteRoom records which cgroup the command is in, and restores the command's OOM score, which we
+// may have lowered for ourselves.
 func (k *keeper) noteRoom(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(inheritedScore), 0)
 	group := k.room.group
@@ -504,7 +514,7 @@ func (k *keeper) afterExit() (Launch, bool) {
 	}
 }
 
-// finish tells everybody that nothing follows.
+// finish announces to all clients that nothing follows.
 func (k *keeper) finish() {
 	k.mu.Lock()
 	k.state.Finished = true
@@ -514,9 +524,11 @@ func (k *keeper) finish() {
 }
 
 // linger stays for what the command left behind: daemons it started write to our pipes, and are
-// ours to reap. Then it stays until the clients have been told everything.
+// ours to reap. Then it stays until the clients have received everything.
 func (k *keeper) linger() {
 	<-k.alone
+	k.drain() // the last words of a daemon may still lie in the pipe when it has been reaped
+	k.tellLosses()
 	if k.listener != nil {
 		k.listener.Close()
 		_ = os.Remove(filepath.Join(k.files.Dir, socketName))
@@ -565,10 +577,55 @@ func (k *keeper) signalAll(sig unix.Signal) {
 	}
 }
 
+// endRoom is kept on the disk for how a recorded command ends, in bytes.
+const endRoom = 4096
+
+// commit puts the state of a recorded launch on the disk, with room for how it ends: the disk may
+// be full by then.
+func (k *keeper) commit(launch Launch) error {
+	if !launch.Recorded {
+		return nil
+	}
+	room, err := os.OpenFile(k.files.State+endSuffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if k.end != nil {
+		k.end.Close()
+	}
+	k.end = room
+	if _, err := room.Write(make([]byte, endRoom)); err != nil {
+		return err
+	}
+	if err := room.Sync(); err != nil {
+		return err
+	}
+	if err := writeAtomically(k.files.State, k.state); err != nil {
+		return err
+	}
+	state, err := os.Open(k.files.State)
+	if err != nil {
+		return err
+	}
+	defer state.Close()
+	return state.Sync()
+}
+
+// saveEnd writes the exit into the room that was kept for it.
+func (k *keeper) saveEnd(exit event.Exit) {
+	if k.end == nil {
+		return
+	}
+	if data, err := json.Marshal(exit); err == nil && len(data) <= endRoom {
+		_, _ = k.end.WriteAt(data, 0)
+		_ = k.end.Sync()
+	}
+}
+
 // saveState keeps the state for those who come when the keeper is gone.
 func (k *keeper) saveState() { _ = writeAtomically(k.files.State, k.state) }
 
-// say tells the user something once.
+// say sends the user a note, once for each subject.
 func (k *keeper) say(about, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	k.mu.Lock()
@@ -597,7 +654,7 @@ func writeAtomically(path string, v any) error {
 	return os.Rename(temporary, path)
 }
 
-// statFields gives the fields of /proc/PID/stat from the state on: the name before them may hold
+// statFields returns the fields of /proc/PID/stat from the state on: the name before them may hold
 // anything.
 func statFields(stat string) []string {
 	at := strings.LastIndex(stat, ") ")

@@ -180,7 +180,7 @@ func (o *output) closed() {
 	}
 }
 
-// quiet says whether everything the command wrote so far has been taken.
+// quiet reports whether everything the command wrote so far has been taken.
 func (o *output) quiet() bool {
 	if o.source == nil {
 		return true
@@ -244,8 +244,8 @@ func (k *keeper) drain() {
 	}
 }
 
-// tellLosses says how much of the output is lost: to each front end what it did not get, and to the
-// record what nobody got.
+// tellLosses reports how much of the output is lost: to each front end what it did not get, and to
+// the record what nobody got.
 func (k *keeper) tellLosses() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -268,7 +268,7 @@ func (k *keeper) tellLosses() {
 	}
 }
 
-// over says that the stream has come to its end.
+// over reports whether the stream has come to its end.
 func (o *output) over() bool {
 	if o.source == nil {
 		return true

@@ -18,7 +18,7 @@ import (
 	"memroom/event"
 )
 
-// times is how often a test of chance is repeated: a few times, or as often as MEMROOM_KILLS says
+// times returns how often a test of chance is repeated: a few times, or MEMROOM_KILLS times
 // (bench/kill uses 50).
 func times(t *testing.T, few int) int {
 	t.Helper()
@@ -32,8 +32,8 @@ func times(t *testing.T, few int) int {
 	return few
 }
 
-// training counts to sixty in three seconds, goes on until it is released, and says so at the end;
-// it touches memory on the way.
+// training counts to sixty in three seconds, goes on until it is released, and writes a file at the
+// end. It touches memory on the way.
 const training = `
 import os, sys, time
 kept = []
@@ -113,7 +113,7 @@ func killOne(t *testing.T, who asUser, front bool) {
 	}
 }
 
-// monitor gives the monitor's process: the keeper's child that is not the command.
+// monitor returns the monitor's process: the keeper's child that is not the command.
 func (w *workshop) monitor(keeper int) int {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", keeper))
 	for _, task := range tasks {
@@ -327,9 +327,9 @@ func TestScriptThatLosesTheCode(t *testing.T) {
 	}
 }
 
-// caughtRanks are two ranks that make steps. The second's allocator gives up and it catches the
-// error; there is no card here, so its probe is asked to say what it says on one. Then the group
-// stands still, or goes on.
+// caughtRanks are two ranks that make steps. The second's allocator fails and the rank catches the
+// error. There is no card here, so the script sends the messages that its probe would send on one.
+// Then the group stands still, or goes on.
 const caughtRanks = `
 import os, subprocess, sys, time
 if len(sys.argv) > 2:

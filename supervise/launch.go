@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"time"
@@ -19,7 +20,7 @@ const (
 	Null     Channel = "null"
 )
 
-// Streams says what the command's three streams are. Merged means that stderr goes where stdout
+// Streams describes the command's three streams. Merged means that stderr goes where stdout
 // goes, in one pipe, so that the order of writes is kept as in `command > log 2>&1`.
 type Streams struct {
 	In     Channel `json:"in"`
@@ -28,7 +29,7 @@ type Streams struct {
 	Merged bool    `json:"merged,omitempty"`
 }
 
-// usesTerminal says whether any stream needs a pseudo-terminal.
+// usesTerminal reports whether any stream needs a pseudo-terminal.
 func (s Streams) usesTerminal() bool {
 	return s.In == Terminal || s.Out == Terminal || s.Err == Terminal
 }
@@ -44,6 +45,10 @@ type Launch struct {
 	Dir     string   `json:"dir"`
 	Command []string `json:"command,omitempty"` // as the user wrote it, where Args are already others
 
+	// Recorded: the command is started only once the run's state is on the disk, with room for how
+	// it ends. A plain run is more important than its record.
+	Recorded bool `json:"recorded,omitempty"`
+
 	Streams Streams `json:"streams"`
 	Size    Size    `json:"size"`
 	// the user's terminal settings, as the kernel lays them out
@@ -56,12 +61,12 @@ type Launch struct {
 	Settings []byte `json:"settings,omitempty"`
 	// Scratch is a folder of [MakeScratch] that the keeper removes at the end; empty: none.
 	Scratch []byte `json:"scratch,omitempty"`
-	// Policy says that the monitor decides what follows: the keeper waits as long as it lives.
+	// Policy is set where the monitor decides what follows: the keeper waits as long as it lives.
 	Policy bool `json:"policy,omitempty"`
 	// Bound: the run ends when its front end goes. A cluster that ended our process has given the
 	// memory to somebody else.
 	Bound bool   `json:"bound,omitempty"`
-	Note  string `json:"note,omitempty"` // told to the front end before the command starts
+	Note  string `json:"note,omitempty"` // for the front end, before the command starts
 }
 
 // wireLaunch is a launch on the socket. JSON has no room for bytes that are no UTF-8, and file
@@ -175,7 +180,7 @@ type Counters struct {
 	Above int64 `json:"above,omitempty"`
 }
 
-// LimitKind says how --host-mem is held.
+// LimitKind is the way in which --host-mem is enforced.
 type LimitKind string
 
 // The ways to hold a limit, best first.
@@ -193,5 +198,21 @@ func ReadState(path string) (state State, err error) {
 	if err != nil {
 		return state, err
 	}
-	return state, json.Unmarshal(data, &state)
+	if err := json.Unmarshal(data, &state); err != nil {
+		return state, err
+	}
+	var exit event.Exit
+	end, err := os.ReadFile(path + endSuffix)
+	if err == nil && json.Unmarshal(bytes.TrimRight(end, "\x00"), &exit) == nil &&
+		exit.Attempt == state.Attempt {
+		state.Exit = &exit
+	}
+	return state, nil
 }
+
+// endSuffix follows the name of a state's file in that of the file with room for the exit.
+const endSuffix = ".end"
+
+// NotRecorded is in the exit of a command that was not started, because its state could not be put
+// on the disk.
+const NotRecorded = "its record cannot be written"

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"memroom/diagnose"
 	"memroom/event"
 	"memroom/probe"
 )
@@ -30,13 +31,16 @@ type learnt struct {
 	Printed  [2]int64  `json:"printed"`
 	Ended    *Ending   `json:"ended,omitempty"`
 	StepTime []float64 `json:"step_ms,omitempty"` // of the last steps
-	Share    float64   `json:"probe_share,omitempty"`
-	CPU      float64   `json:"cost_cpu"` // of the monitors before this one
+	// Shares are the parts of their processes' time that probes have used, as last reported.
+	Shares map[int]float64 `json:"probe_shares,omitempty"`
+	CPU    float64         `json:"cost_cpu"` // of the monitors before this one
 	// Before is what was used on each card before the command started: where the driver does not
 	// say who uses a card, the rest is the run's.
 	Before map[string]event.Bytes `json:"before,omitempty"`
 	// Feeding is what waits for the model, at each place of the program.
 	Feeding []event.Feed `json:"feeding,omitempty"`
+	// Grown are the lines at which host memory grew in this attempt.
+	Grown []diagnose.Grown `json:"grown,omitempty"`
 	Now
 }
 
@@ -47,7 +51,7 @@ const mostSaid = 200
 func (l *learnt) forgetAttempt(printed [2]int64) {
 	l.Deaths, l.OOMs, l.Ended, l.Said, l.StepTime, l.Well = nil, nil, nil, nil, nil, 0
 	l.Attempt, l.Printed, l.Steps = event.Peaks{}, printed, 0
-	l.Libraries, l.Frameworks = nil, nil
+	l.Libraries, l.Frameworks, l.Grown = nil, nil, nil
 }
 
 // ranOut keeps that an allocator gave up. A program may catch one such error at every step.
@@ -56,7 +60,7 @@ func (l *learnt) ranOut(oom ProbeOOM) {
 	l.raiseOOM(oom.OOM)
 }
 
-// fed keeps what feeding takes at one place of the program: the largest that was told.
+// fed keeps what feeding takes at one place of the program: the largest report.
 func (l *learnt) fed(f event.Feed) {
 	for i, known := range l.Feeding {
 		if known.Source == f.Source && known.File == f.File && known.Line == f.Line {
@@ -82,7 +86,7 @@ func (l *learnt) heardSaid(s probe.Said) {
 }
 
 // endedWell counts the Pythons that go on after another has died of memory: a script around them
-// that succeeds may have meant it so. killed says that the kernel has counted a kill.
+// that succeeds may have meant it so. killed is set when the kernel has counted a kill.
 func (l *learnt) endedWell(pid int, killed bool) {
 	died := func(d Death) bool { return d.PID == pid }
 	lost := func(d Death) bool { return d.Where != "" }
@@ -109,11 +113,25 @@ func (l *learnt) imported(pid int, held event.Bytes) {
 	l.Libraries[pid] = held
 }
 
-// probeTook keeps the largest share of its process's time that a probe has used.
-func (l *learnt) probeTook(spent, elapsed float64) {
-	if elapsed > 0 {
-		l.Share = max(l.Share, spent/elapsed)
+// probeTook keeps the share of its process's time that a probe has used.
+func (l *learnt) probeTook(pid int, spent, elapsed float64) {
+	if elapsed <= 0 {
+		return
 	}
+	if l.Shares == nil {
+		l.Shares = map[int]float64{}
+	}
+	if _, known := l.Shares[pid]; known || len(l.Shares) < mostSaid {
+		l.Shares[pid] = spent / elapsed
+	}
+}
+
+// share is the largest part of its process's time that a probe has used.
+func (l *learnt) share() (most float64) {
+	for _, share := range l.Shares {
+		most = max(most, share)
+	}
+	return most
 }
 
 // stepTook keeps the durations of the last steps, for the median in the summary.
@@ -135,8 +153,8 @@ func (l *learnt) raise(s event.Sample, limit event.Bytes) {
 	}
 }
 
-// raiseAllocator lifts the allocator's peaks. With one card it is that card; with more the
-// process's own index says nothing about which, so the peaks are kept under the name the process
+// raiseAllocator raises the allocator's peaks. With one card it is that card. With more, the
+// process's own index does not identify the card, so the peaks are kept under the name the process
 // uses.
 func (l *learnt) raiseAllocator(row event.Step) {
 	if row.Device == event.HostDevice {
@@ -202,6 +220,15 @@ func raiseAtEnd(p *event.Peaks, exit event.Exit, verdict event.Verdict, state St
 	p.Cgroup = max(p.Cgroup, own, exit.CgroupPeak)
 	if p.Resident > 0 {
 		p.Resident = max(p.Resident, exit.MaxResident)
+	}
+	// Of a job that ended within a few readings nobody saw the peak. Its cgroup counts page cache
+	// too, and its largest process the libraries it maps: the smaller one is nearer.
+	const fewReadings = 2 // seconds
+	if most := p.Cgroup; most > 0 && exit.Seconds < fewReadings {
+		if exit.MaxResident > 0 {
+			most = min(most, exit.MaxResident)
+		}
+		p.Unreclaimable = max(p.Unreclaimable, most)
 	}
 	if killed := verdict.KilledBy == "cgroup" || verdict.KilledBy == "slurm" ||
 		verdict.KilledBy == "kernel"; verdict.IsOOM && killed {

@@ -38,7 +38,7 @@ func (l *limiter) hold(s *event.Sample) {
 	l.followUp()
 }
 
-// ending says whether memroom is ending the attempt already.
+// ending reports whether memroom is ending the attempt already.
 func (l *limiter) ending() bool { return l.record.said.Ended != nil }
 
 // end begins to end the run.

@@ -13,8 +13,8 @@ import (
 
 // namedText is a module for the scripts here, each of which first does everything right and then
 // makes several mistakes in a row: `until` repeats a mistake until the record names it. A program
-// whose mistake is not named goes on after a while, and the test says what is missing. How long it
-// took is printed (see bench/leaks/seconds).
+// whose mistake is not named goes on after a while, and the test reports what is missing. How long
+// it took is printed (see bench/leaks/seconds).
 const namedText = `
 import glob, os, time
 def took(began, *words): print("SECONDS %.1f %s" % (time.monotonic() - began, " ".join(words)))
@@ -132,9 +132,9 @@ func TestGenerationKeeps(t *testing.T) {
 	}, "--", python, w.file("generates.py", generates))
 }
 
-// flows calls functions of TensorFlow with few shapes and with tensors, and caches what is small;
-// then a function is traced anew for each number and another for each length, and buffers take
-// elements of a size that no specification tells.
+// flows calls functions of TensorFlow with few shapes and with tensors, and caches what is small.
+// Then a function is traced anew for each number and another for each length, and buffers take
+// elements whose size is in no specification.
 const flows = `
 import itertools, os, time, named
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"

@@ -42,7 +42,7 @@ type Device struct {
 	Processes map[int]event.Bytes // nil where the driver does not say
 }
 
-// Detector looks at the series of a run as they grow and says what it learns, once each.
+// Detector looks at the series of a run as they grow and reports what it finds, once each.
 type Detector interface {
 	Sample(event.Sample) []event.Finding
 	Steps(pid int, rank *int, rows []event.Step) []event.Finding
@@ -51,6 +51,8 @@ type Detector interface {
 	Asks() map[int][]probe.Command
 	Forecasts() []diagnose.Prediction
 	Accounts() map[string]diagnose.Account // of each card
+	// what is known better at the end of an attempt, or no longer holds
+	Ended() []event.Finding
 }
 
 // Monitor is the watching process of a run.
@@ -73,14 +75,17 @@ type Monitor struct {
 	job     job     // what the parts share
 	meters  sampler // reads
 	record  record  // writes down
-	judge   judge   // says what it means, and what follows
+	judge   judge   // decides what it means, and what follows
 	hearer  hearer  // hears the probes
-	limiter limiter // ends the run at a limit, or when one of the next two says so
+	limiter limiter // ends the run at a limit, or when one of the next two asks for it
 	ranks   ranks
 	group   group
-	alarm   alarm     // warns near a limit
-	relief  relief    // frees cache on a full card
+	alarm   alarm  // warns near a limit
+	relief  relief // frees cache on a full card
+	stands  whereabouts
 	kept    time.Time // when a reading was last put into the record
+
+	interval time.Duration // between two readings now; 0: as the options say
 }
 
 // Options of watching. The zero value is not useful; see [DefaultOptions].
@@ -131,7 +136,7 @@ func (m *Monitor) assemble(conn *net.UnixConn) {
 	m.record = newRecord(&m.job, m.Record, m.judge.now)
 	m.meters = sampler{proc: proc, shm: m.Options.Shm, note: m.record.note}
 	m.hearer = hearer{job: &m.job, record: &m.record, judge: &m.judge, meters: &m.meters,
-		ranks: &m.ranks, probes: m.Probe, speaking: map[*probe.Conn]bool{}}
+		ranks: &m.ranks, stands: &m.stands, probes: m.Probe, speaking: map[*probe.Conn]bool{}}
 	m.newLimits()
 }
 
@@ -142,6 +147,8 @@ func (m *Monitor) newLimits() {
 	m.group = group{job: &m.job, record: &m.record, limiter: &m.limiter, others: m.Companions}
 	m.alarm = alarm{job: &m.job, record: &m.record}
 	m.relief = relief{record: &m.record, judge: &m.judge, hearer: &m.hearer}
+	m.stands = whereabouts{job: &m.job, record: &m.record, ways: map[int]probe.Where{},
+		heard: map[string]int64{}, reads: map[string]reading{}}
 }
 
 func listen(conn *net.UnixConn, to chan<- told) {
@@ -175,6 +182,7 @@ func (m *Monitor) loop(keeper <-chan told) error {
 			m.hearer.hear(h)
 		case <-ticker.C:
 			m.tick()
+			m.pace(ticker)
 			dropProgram()
 		}
 	}
@@ -195,7 +203,8 @@ func (m *Monitor) hearKeeper(t told, ticker *time.Ticker) (over bool, err error)
 			return true, err
 		}
 		m.job.state = state
-		m.begin(ticker)
+		m.begin()
+		m.pace(ticker)
 	case tellExited:
 		var exit event.Exit
 		if err := json.Unmarshal(t.payload, &exit); err != nil {
@@ -211,7 +220,7 @@ func (m *Monitor) hearKeeper(t told, ticker *time.Ticker) (over bool, err error)
 }
 
 // begin follows the process tree of the attempt that the keeper has started.
-func (m *Monitor) begin(ticker *time.Ticker) {
+func (m *Monitor) begin() {
 	state := &m.job.state
 	if state.Child == 0 { // the cards as they are before the command can touch them
 		if m.record.said.Before == nil {
@@ -229,9 +238,6 @@ func (m *Monitor) begin(ticker *time.Ticker) {
 	for _, n := range state.Notes {
 		m.record.note("keeper", n)
 	}
-	if state.Limit == LimitSoft {
-		ticker.Reset(min(m.Options.Interval, softTick))
-	}
 	m.kept = time.Time{}
 	m.record.happened(event.Happened{Kind: "attempt", PID: state.Child,
 		Text: fmt.Sprintf("attempt %d began", state.Attempt)})
@@ -242,7 +248,19 @@ func (m *Monitor) begin(ticker *time.Ticker) {
 // grow by gigabytes in a second.
 const softTick = 100 * time.Millisecond
 
-// tick takes a reading. With a soft limit ticks come faster than readings are kept.
+// pace sets the time until the next reading.
+func (m *Monitor) pace(ticker *time.Ticker) {
+	ordinary := m.Options.Interval
+	if m.job.state.Limit == LimitSoft {
+		ordinary = min(ordinary, softTick)
+	}
+	if next := m.stands.pace(ordinary); next != m.interval {
+		m.interval = next
+		ticker.Reset(next)
+	}
+}
+
+// tick takes a reading. Where ticks come faster than usual not every reading is kept.
 func (m *Monitor) tick() {
 	if m.meters.tree == nil || m.job.state.Exit != nil {
 		return
@@ -258,8 +276,9 @@ func (m *Monitor) tick() {
 	m.hearer.nameSilent(now)
 	m.alarm.check(s)
 	m.relief.check(now, s)
+	m.stands.check(s, m.job.hostLimit(s))
 	m.record.said.raise(s, m.job.hostLimit(s))
-	if m.job.state.Limit == LimitSoft && now.Sub(m.kept) < m.Options.Interval-softTick/2 {
+	if now.Sub(m.kept) < m.Options.Interval-m.interval/2 && m.interval < m.Options.Interval {
 		return
 	}
 	m.kept = now
@@ -267,11 +286,12 @@ func (m *Monitor) tick() {
 	m.record.keep(s, now)
 }
 
-// attemptEnded judges the attempt, records it, and tells the keeper what follows. Everything it
-// does may be repeated by another monitor if this one is killed in the middle.
+// attemptEnded judges the attempt, records it, and informs the keeper of what follows. Everything
+// it does may be repeated by another monitor if this one is killed in the middle.
 func (m *Monitor) attemptEnded(exit event.Exit) error {
 	m.job.state.Exit = &exit
 	m.hearer.hearLastWords()
+	m.stands.end()
 	m.record.flush()
 	verdict := m.judge.ended(exit)
 	m.record.check(m.record.to.SaveVerdict(verdict))

@@ -69,7 +69,7 @@ func watching(t *testing.T) (m *Monitor, record *notes, signals func() []signalR
 // endOfQueue is a message that only queued sends.
 const endOfQueue kind = '$'
 
-// queued gives the messages that were sent from one end of a socket to the other.
+// queued returns the messages that were sent from one end of a socket to the other.
 func queued(t *testing.T, from, to *net.UnixConn) iter.Seq2[kind, []byte] {
 	return func(yield func(kind, []byte) bool) {
 		if err := writeMessage(from, endOfQueue, nil); err != nil {
@@ -165,7 +165,7 @@ func TestKillFollowsTerm(t *testing.T) {
 	}
 }
 
-// fixedDetector gives accounts of cards and nothing else.
+// fixedDetector returns accounts of cards and nothing else.
 type fixedDetector map[string]diagnose.Account
 
 func (fixedDetector) Sample(event.Sample) []event.Finding            { return nil }
@@ -174,6 +174,7 @@ func (fixedDetector) Heard(int, *int, probe.Message) []event.Finding { return ni
 func (fixedDetector) Asks() map[int][]probe.Command                  { return nil }
 func (fixedDetector) Forecasts() []diagnose.Prediction               { return nil }
 func (f fixedDetector) Accounts() map[string]diagnose.Account        { return f }
+func (fixedDetector) Ended() []event.Finding                         { return nil }
 
 // TestCachesAreEmptiedOnlyWhereItHelps: the card is full, others share it, and the cache is worth
 // it; then not again for a minute.
@@ -257,7 +258,7 @@ func TestReservable(t *testing.T) {
 	}
 }
 
-// ranks gives the monitor living and gone ranks of a world of n.
+// ranks adds living and gone ranks of a world of n to the monitor.
 func (m *Monitor) withRanks(n int, gone ...int) {
 	for i := range n {
 		rank := i

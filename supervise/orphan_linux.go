@@ -20,7 +20,7 @@ type Orphan struct {
 	Others  int // further processes in the run's cgroup
 }
 
-// String says what became of the command and what can be done.
+// String describes the state of the command and what can be done.
 func (o Orphan) String() string {
 	switch {
 	case o.Command > 0:
@@ -33,8 +33,8 @@ func (o Orphan) String() string {
 	return "memroom's process for it was killed; the command has ended, its exit code is unknown"
 }
 
-// FindOrphan says what is left of a run on this machine whose keeper was killed before the command
-// had ended. There is none where the keeper lives or has done its work.
+// FindOrphan returns the remains of a run on this machine whose keeper was killed before the
+// command had ended. There is none where the keeper lives or has done its work.
 func FindOrphan(files Files) (Orphan, bool) {
 	state, err := ReadState(files.State)
 	if err != nil || state.Finished || state.Exit != nil || !keeperIsDead(state, files.Dir) {
@@ -137,6 +137,6 @@ func startTicks(pid int) uint64 {
 	return ticks
 }
 
-// SameProcess says whether a process with this number and birth still runs: a number alone may be
-// somebody else's by now.
+// SameProcess reports whether a process with this number and birth still runs: a number alone may
+// be somebody else's by now.
 func SameProcess(pid int, start uint64) bool { return pid > 0 && startTicks(pid) == start }

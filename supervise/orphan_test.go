@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// orphan starts a run, kills its keeper and monitor, and gives the state they left.
+// orphan starts a run, kills its keeper and monitor, and returns the state they left.
 func (w *workshop) orphan() (id string, child int, cgroup string) {
 	w.Helper()
 	got := w.run("--detach", "--", "sleep", "1000")
@@ -33,7 +33,7 @@ func (w *workshop) orphan() (id string, child int, cgroup string) {
 }
 
 // TestKilledKeeper: nobody can learn how the command of a killed keeper ends, but every command
-// says what is known: whether it runs and as which process. The next run removes what was left, as
+// shows what is known: whether it runs and as which process. The next run removes what was left, as
 // soon as it is provably dead.
 func TestKilledKeeper(t *testing.T) {
 	bothUsers(t, func(t *testing.T, who asUser) {
@@ -75,7 +75,7 @@ func TestKilledKeeper(t *testing.T) {
 	})
 }
 
-// says looks at what show and attach say about a run whose keeper was killed.
+// says checks the output of show and attach for a run whose keeper was killed.
 func (w *workshop) says(when, id, want string) {
 	w.Helper()
 	if got := w.finish(w.memroom("show", id)); got.code != 0 || !strings.Contains(got.out, want) {
@@ -87,7 +87,7 @@ func (w *workshop) says(when, id, want string) {
 	}
 }
 
-// TestFrontOfAKilledKeeper: the front end says what became of the command, and what to do.
+// TestFrontOfAKilledKeeper: the front end prints what became of the command, and what to do.
 func TestFrontOfAKilledKeeper(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	cmd := w.memroom("run", "--", "sleep", "1000")

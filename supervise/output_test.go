@@ -9,7 +9,7 @@ import (
 )
 
 // TestDroppedOutputIsCounted: a front end that has taken nothing for longer than the patience gets
-// no more output. When it goes on, it is told at that place how much is missing.
+// no more output. When it goes on, a note at that place has the amount that is missing.
 func TestDroppedOutputIsCounted(t *testing.T) {
 	room := func() int { return inlineRoom }
 	c := newClient(nil)
@@ -61,7 +61,7 @@ func TestPatienceWithAPausingReader(t *testing.T) {
 	}
 }
 
-// TestLossesReachTheRecord: what nobody took is in the state and told to the monitor, once.
+// TestLossesReachTheRecord: what nobody took is in the state and reported to the monitor, once.
 func TestLossesReachTheRecord(t *testing.T) {
 	monitor := newClient(nil)
 	monitor.role = roleMonitor

@@ -87,8 +87,8 @@ func (p *people) named(pid int, rank *int, world *int) {
 	}
 }
 
-// silent gives a Python that has not reported in for a while. Workers that one which did has forked
-// need not.
+// silent returns a Python that has not reported in for a while. Workers that one which did has
+// forked need not.
 func (p *people) silent(now time.Time, patience time.Duration) *person {
 	for _, who := range p.all {
 		if who.gone || who.spoke || now.Sub(who.met) < patience ||
@@ -102,7 +102,7 @@ func (p *people) silent(now time.Time, patience time.Duration) *person {
 	return nil
 }
 
-// heard says whether any probe has reported.
+// heard reports whether any probe has reported.
 func (p *people) heard() bool {
 	if p == nil {
 		return false
@@ -115,13 +115,13 @@ func (p *people) heard() bool {
 	return false
 }
 
-// startedByPython says whether a process is the child of one whose probe reports.
+// startedByPython reports whether a process is the child of one whose probe reports.
 func (p *people) startedByPython(pid int) bool {
 	who := p.all[pid]
 	return who != nil && p.all[who.parent] != nil && p.all[who.parent].spoke
 }
 
-// rankOf gives the rank a process belongs to, nil if it has none or is the only one.
+// rankOf returns the rank a process belongs to, nil if it has none or is the only one.
 func (p *people) rankOf(pid int) *int {
 	if p == nil || p.all[pid] == nil {
 		return nil
@@ -134,8 +134,8 @@ func (p *people) rankOf(pid int) *int {
 	return who.rank
 }
 
-// leads says whether a process is the one its rank is about, and not a worker of it, which inherits
-// the environment.
+// leads reports whether a process is the one its rank is about, and not a worker of it, which
+// inherits the environment.
 func (p *people) leads(who *person) bool {
 	if who.rank == nil || who.world < 2 {
 		return false
@@ -144,7 +144,7 @@ func (p *people) leads(who *person) bool {
 	return parent == nil || parent.rank == nil || *parent.rank != *who.rank
 }
 
-// leaders gives the ranks' processes, living or gone.
+// leaders returns the ranks' processes, living or gone.
 func (p *people) leaders() (living, gone []*person) {
 	for _, who := range p.all {
 		if !p.leads(who) {

@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// asUser says who runs memroom.
+// asUser is the user who runs memroom.
 type asUser string
 
 const (

@@ -58,7 +58,7 @@ type hello struct {
 	Err  int64 `json:"err"`
 }
 
-// more says that the bytes From to To of a stream's file are to be shown.
+// more asks to show the bytes From to To of a stream's file.
 type more struct {
 	Stream   int // 1 or 2
 	From, To int64

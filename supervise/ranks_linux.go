@@ -59,8 +59,8 @@ func others(n int) string {
 	return fmt.Sprintf("%d other ranks were", n)
 }
 
-// lostRank gives a rank that is gone because of memory: its probe said so, or the kernel counted a
-// kill since it began.
+// lostRank returns a rank that is gone because of memory: its probe said so, or the kernel counted
+// a kill since it began.
 func (r *ranks) lostRank(gone []*person) *person {
 	var largest *person
 	for _, who := range gone {
@@ -144,9 +144,9 @@ func (r *ranks) busy() {
 	}
 }
 
-// checkCaught says that a group stands still since one of its ranks caught its error, and ends it
-// when that lasts. Steps of the group must have been seen before: a job that reports none cannot be
-// told from one that stands still.
+// checkCaught finds a group that stands still since one of its ranks caught its error, and ends it
+// when that lasts. Steps of the group must have been seen before: a job that reports none looks the
+// same as one that stands still.
 func (r *ranks) checkCaught(now time.Time, living []*person) {
 	c := r.caught
 	if c == nil || len(living) < 2 {

@@ -59,7 +59,7 @@ func (r *record) note(about, text string) {
 	r.happened(event.Happened{Kind: "note", Text: text})
 }
 
-// check says once, in the record's last word and in the monitor's own log, that something could not
+// check notes once, at the end of the record and in the monitor's own log, that something could not
 // be written.
 func (r *record) check(err error) {
 	if err != nil && !r.told["record"] {
@@ -146,7 +146,7 @@ func (r *record) summary(exit event.Exit, verdict event.Verdict) event.Summary {
 		Feeding:    r.said.Feeding,
 		Samples:    r.said.Samples,
 		CostCPU:    r.said.CPU + ownCPU() + cpuOf(strconv.Itoa(r.job.state.Keeper)),
-		ProbeShare: r.said.Share}
+		ProbeShare: r.said.share()}
 	if exit.Attempt > 1 { // what the job needs now, not what the attempt before it ran into
 		summary.Peaks = r.said.Attempt
 	}

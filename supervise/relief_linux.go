@@ -9,7 +9,7 @@ import (
 	"memroom/probe"
 )
 
-// relief gives unused cache back to a card that is full: only where that helps. A process alone on
+// relief returns unused cache to a card that is full: only where that helps. A process alone on
 // its card empties its cache by itself when it must; memory that it hoards is in the way of others:
 // further ranks, libraries, neighbours.
 type relief struct {

@@ -39,9 +39,7 @@ func (r *sampler) read(now time.Time, atMS int64, attempt int) event.Sample {
 	r.tree.Read(&s, detail)
 	r.readProportional(&s, now)
 	r.readCgroup(&s, detail)
-	if s.Cgroup == nil || !s.Cgroup.Own {
-		r.readWorkers(&s, now)
-	}
+	r.readWorkers(&s, now)
 	s.Machine, s.Devices = r.last.Machine, r.last.Devices
 	if detail {
 		r.readMachine(&s)
@@ -59,7 +57,7 @@ func (r *sampler) read(now time.Time, atMS int64, attempt int) event.Sample {
 	return s
 }
 
-// dueForDetail says whether a detailed reading is due: once a second, however often readings are
+// dueForDetail reports whether a detailed reading is due: once a second, however often readings are
 // taken, and at once where no process was seen yet.
 func (r *sampler) dueForDetail(now time.Time) bool {
 	const every, slack = time.Second, 20 * time.Millisecond // a ticker is late now and then
@@ -71,9 +69,9 @@ func (r *sampler) dueForDetail(now time.Time) bool {
 }
 
 // held is what the run has that cannot be dropped, each page once. The kernel counts so in a cgroup
-// of the run's own; elsewhere the last proportional reading tells what part of the sum over the
-// processes is real, and the cgroup around the run and the machine cannot hold less than the run.
-// 0: as the sum says.
+// of the run's own. Elsewhere the last proportional reading shows what part of the sum over the
+// processes is real, and the cgroup around the run and the machine cannot hold less than the run. 0
+// means that the sum is right.
 func (r *sampler) held(s event.Sample) event.Bytes {
 	c := s.Cgroup
 	if c != nil && c.Own {
@@ -116,7 +114,6 @@ func (r *sampler) readProportional(s *event.Sample, now time.Time) {
 	begin := time.Now()
 	pss, ok := r.tree.Proportional(each, all)
 	p.at, p.cost = now, time.Since(begin)
-	p.dear = p.dear || !ok
 	if ok {
 		s.Proportional, p.slow = pss.All, 0
 		p.sharing = min(1, float64(pss.Held)/float64(max(1, s.Anonymous+s.Shared)))
@@ -128,17 +125,32 @@ func (r *sampler) readProportional(s *event.Sample, now time.Time) {
 	}
 }
 
-// readWorkers takes the reading of a worker alone, where that of all processes is too dear. It
-// never holds up the trainer, so it may take a hundredth of the time.
+// readWorkers takes the reading of a worker. It never holds up the trainer, so it may take a
+// hundredth of the time.
 func (r *sampler) readWorkers(s *event.Sample, now time.Time) {
-	const every, share = 5 * time.Second, 100
+	const every, share, mostCost = time.Second, 100, 50 * time.Millisecond
 	p := &r.pss
-	if !p.dear || s.Processes < 3 || now.Sub(p.workersAt) < max(every, share*p.workersCost) {
+	if len(r.tree.Forked) == 0 || now.Sub(p.workersAt) < max(every, share*p.workersCost) {
 		return
 	}
 	begin := time.Now()
 	s.Workers = r.tree.Workers()
-	p.workersAt, p.workersCost = now, time.Since(begin)
+	took := time.Since(begin)
+	if p.workersCost > 0 { // one that was held up by a busy machine does not silence it for long
+		took = min(took, 2*p.workersCost)
+	}
+	p.workersAt, p.workersCost = now, min(took, mostCost)
+}
+
+// forked notes a worker that the program has forked.
+func (r *sampler) forked(pid int) {
+	if r.tree == nil {
+		return
+	}
+	if r.tree.Forked == nil {
+		r.tree.Forked = map[int]bool{}
+	}
+	r.tree.Forked[pid] = true
 }
 
 // proportional is what is known of the pages that the run's processes share.
@@ -150,8 +162,7 @@ type proportional struct {
 	processes int     // at the last tick, and since when there are as many
 	changed   time.Time
 
-	dear        bool      // a reading of all processes took too long
-	workersAt   time.Time // of the last reading of the workers alone
+	workersAt   time.Time // of the last reading of the workers
 	workersCost time.Duration
 }
 
@@ -262,9 +273,9 @@ func usedNow(devices Devices) map[string]event.Bytes {
 	return used
 }
 
-// divide tells the run's share of a card from its neighbours'. Where the driver names no processes,
-// or names them by numbers of another namespace (containers), what was there before the run counts
-// as the neighbours'.
+// divide separates the run's share of a card from its neighbours'. Where the driver names no
+// processes, or names them by numbers of another namespace (containers), what was there before the
+// run counts as the neighbours'.
 func (r *sampler) divide(d *Device, ours map[int]bool) bool {
 	named := d.Processes != nil
 	for pid, used := range d.Processes {

@@ -61,8 +61,8 @@ func TestOneFailingCard(t *testing.T) {
 	}
 }
 
-// TestDivideCard: processes that the driver names are told apart; without names, or with names from
-// another namespace, what was used before the run counts as the neighbours'.
+// TestDivideCard: processes that the driver names are counted apart. Without names, or with names
+// from another namespace, what was used before the run counts as the neighbours'.
 func TestDivideCard(t *testing.T) {
 	me := os.Getpid()
 	r := sampler{proc: meter.NewProc("/proc"), before: map[string]event.Bytes{"u": 30}}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settle gives back what starting up needed and waiting does not: free heap, and the pages of the
-// program file that ran once. The file's pages stay in the page cache; the few that are needed
+// Settle releases memory that starting up needed and waiting does not: free heap, and the pages of
+// the program file that ran once. The file's pages stay in the page cache; the few that are needed
 // again come back by a minor fault. Three processes that live as long as a training are worth it:
 // it is more than half of their resident memory.
 func Settle() {

@@ -16,7 +16,7 @@ import (
 )
 
 // intruder connects to a keeper and asks it to start a command, under every role there is, and to
-// end the one that runs. It prints what it was told.
+// end the one that runs. It prints how much was answered.
 const intruder = `
 import base64, json, socket, struct, sys
 address, marker = sys.argv[1], sys.argv[2]
@@ -45,7 +45,7 @@ for role in ("front", "monitor", "attach", ""):
     s.close()
 `
 
-// intrude runs the intruder as a user against an address, and gives what it printed.
+// intrude runs the intruder as a user against an address, and returns what it printed.
 func (w *workshop) intrude(who asUser, address, marker string) string {
 	w.Helper()
 	cmd := exec.Command(python(w), "-c", intruder, address, marker)
@@ -62,8 +62,8 @@ func (w *workshop) intrude(who asUser, address, marker string) string {
 }
 
 // TestStrangersStartNothing: another user connects to a keeper that runs as root, over its file,
-// with all permissions opened. Nothing of what it asks is done: not now, and not when the command
-// has ended, and it is told nothing.
+// with all permissions opened. Nothing of what it asks is done, neither now nor when the command
+// has ended, and it gets no answer.
 func TestStrangersStartNothing(t *testing.T) {
 	needsRoot(t)
 	w := newWorkshop(t, ourselves)
@@ -225,7 +225,7 @@ func chmod(t *testing.T, path string, mode os.FileMode) {
 	}
 }
 
-// onlyNothing says whether the intruder was told nothing under any role.
+// onlyNothing reports whether the intruder got no answer under any role.
 func onlyNothing(said string) bool {
 	for line := range strings.Lines(said) {
 		if strings.Contains(line, " heard ") && !strings.Contains(line, " heard 0 ") {

@@ -27,7 +27,7 @@ os.write(1, bytes(range(256)) * 300)
 os.write(2, bytes(reversed(range(256))) * 200)
 os.write(1, b"no newline at the end")
 `)
-	got := w.run(append([]string{"--"}, every...)...)
+	got := w.run(append([]string{"--quiet", "--"}, every...)...)
 	bytesUp := make([]byte, 256)
 	for i := range bytesUp {
 		bytesUp[i] = byte(i)
@@ -50,7 +50,7 @@ os.write(1, b"no newline at the end")
 
 func TestMergedStreamsKeepTheirOrder(t *testing.T) {
 	w := newWorkshop(t, ourselves)
-	cmd := w.memroom("run", "--", "sh", "-c",
+	cmd := w.memroom("run", "--quiet", "--", "sh", "-c",
 		"for i in 1 2 3 4 5 6 7 8 9; do echo out$i; echo err$i >&2; done")
 	both, err := cmd.CombinedOutput() // one pipe for both, as in > log 2>&1
 	if err != nil {
@@ -144,13 +144,13 @@ func TestExitCodes(t *testing.T) {
 		{"not found", []string{"no-such-command-anywhere"}, 127, "not found"},
 		{"no such path", []string{"/no/such/path"}, 127, "not found"},
 		{"not executable", []string{plain}, 126, "not executable"},
-		{"a folder", []string{dir}, 126, "not executable"},
+		{"a folder", []string{dir}, 126, "is a folder"},
 		{"no interpreter", []string{noInterpreter}, 127, "interpreter"},
 		{"not a program", []string{garbage}, 126, "exec format"},
 		{"a script that names no interpreter", []string{noFirstLine, "7"}, 7, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := w.run(append([]string{"--"}, c.command...)...)
+			got := w.run(append([]string{"--quiet", "--"}, c.command...)...)
 			if got.code != c.code || !strings.Contains(got.err, c.says) {
 				t.Errorf("exit %d, want %d; said %q, want %q in it", got.code, c.code, got.err,
 					c.says)
@@ -218,7 +218,8 @@ func TestArgumentsAreBytes(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := w.memroom("run", "--verdict", "verdict.json", "--", "sh", "-c", `printf '%s|%s|' "$1" "$ODD"; pwd`, "sh", odd)
+	cmd := w.memroom("run", "--quiet", "--verdict", "verdict.json", "--", "sh", "-c",
+		`printf '%s|%s|' "$1" "$ODD"; pwd`, "sh", odd)
 	cmd.Env, cmd.Dir = append(cmd.Env, "ODD="+odd), dir
 	if got := w.finish(cmd); got.out != odd+"|"+odd+"|"+dir+"\n" || got.code != 0 || got.err != "" {
 		t.Errorf("%+v", got)

@@ -48,7 +48,7 @@ type screen struct {
 
 func newScreen(file *os.File) *screen { return &screen{file: file} }
 
-// foreground says whether the terminal is ours now. A background job that changes or reads it is
+// foreground reports whether the terminal is ours now. A background job that changes or reads it is
 // stopped by the kernel.
 func (s *screen) foreground() bool {
 	group, err := unix.IoctlGetInt(int(s.file.Fd()), unix.TIOCGPGRP)
@@ -78,7 +78,8 @@ func (s *screen) enter() {
 	}
 }
 
-// isRaw says whether bytes reach the terminal as they are. Without a screen it never was made so.
+// isRaw reports whether bytes reach the terminal as they are. Without a screen it never was made
+// so.
 func (s *screen) isRaw() bool {
 	if s == nil {
 		return false
@@ -88,7 +89,7 @@ func (s *screen) isRaw() bool {
 	return s.raw
 }
 
-// restore gives the terminal back as it was.
+// restore restores the terminal's settings.
 func (s *screen) restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +99,7 @@ func (s *screen) restore() {
 	}
 }
 
-// pause gives the terminal back until resume.
+// pause restores the terminal's settings until resume.
 func (s *screen) pause() {
 	s.mu.Lock()
 	s.held = true
@@ -145,8 +146,8 @@ func (s *screen) keys(take func([]byte) bool) {
 	}
 }
 
-// awaitForeground waits until the terminal is ours, or no longer needed. A shell that brings a job
-// to the foreground which ran in the background tells it nothing: one has to look.
+// awaitForeground waits until the terminal is ours, or no longer needed. A shell that brings a
+// background job to the foreground does not notify it: one has to look.
 func (s *screen) awaitForeground() (over bool) {
 	for {
 		s.enter()
@@ -171,7 +172,7 @@ func (s *screen) restoreForgotten() {
 	s.raw = false
 }
 
-// sizeOf gives the size of a terminal, zero when it has none.
+// sizeOf returns the size of a terminal, zero when it has none.
 func sizeOf(f *os.File) Size {
 	ws, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
@@ -180,7 +181,7 @@ func sizeOf(f *os.File) Size {
 	return Size{Rows: ws.Row, Columns: ws.Col}
 }
 
-// modesOf gives a terminal's settings, nil when it is none.
+// modesOf returns a terminal's settings, nil when it is none.
 func modesOf(f *os.File) []byte {
 	t, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	if err != nil {

@@ -96,7 +96,7 @@ func (d *desk) waitFor(text string) {
 	}
 }
 
-// raw says whether every key goes to the program at the desk as it is.
+// raw reports whether every key goes to the program at the desk as it is.
 func (d *desk) raw() bool {
 	mode, err := unix.IoctlGetTermios(int(d.slave.Fd()), unix.TCGETS)
 	return err == nil && mode.Lflag&unix.ICANON == 0
@@ -239,7 +239,7 @@ func TestBackground(t *testing.T) {
 	_ = cmd.Wait()
 }
 
-// TestHangup: when the window is closed the command's whole group is told, as without us.
+// TestHangup: when the window is closed the command's whole group gets the signal, as without us.
 func TestHangup(t *testing.T) {
 	w, d := newWorkshop(t, ourselves), newDesk(t)
 	marker := filepath.Join(w.home, "told")

@@ -20,7 +20,7 @@ type Evidence struct {
 	EnclosingLimit event.Bytes // 0: none
 	OwnOOM         int64       // times the run's own limit was hit
 	Last           event.Sample
-	Kernel         []KernelKill // processes of the run that the kernel says it killed
+	Kernel         []KernelKill // processes of the run that the kernel killed, going by its log
 	Deaths         []Death      // Pythons that ended by an exception
 	Heard          bool         // probes reported
 	Well           int          // Pythons that ended in order after one had died of memory
@@ -49,7 +49,7 @@ type Death struct {
 // Line is what it said, in one line.
 func (d Death) Line() string { return strings.TrimSuffix(d.Type+": "+firstLine(d.Text), ": ") }
 
-// Ending says that and why memroom ended the run.
+// Ending is the reason why memroom ended the run.
 type Ending struct {
 	Why   string      `json:"why"`
 	Where event.Where `json:"where"`
@@ -57,8 +57,8 @@ type Ending struct {
 	OOM   bool        `json:"oom"`
 }
 
-// Judge says how an attempt ended. The order is that of certainty: what we did ourselves, what the
-// kernel counted, what the program said, what the exit status allows. A signal alone proves
+// Judge decides how an attempt ended. The order is that of certainty: what we did ourselves, what
+// the kernel counted, what the program said, what the exit status allows. A signal alone proves
 // nothing: anybody may send it.
 func Judge(e Evidence) event.Verdict {
 	v := event.Verdict{ExitCode: e.Exit.Code, Signal: e.Exit.Signal, Host: e.Host,
@@ -140,7 +140,7 @@ func byCounters(e Evidence, v *event.Verdict) bool {
 			own))
 		e.ownKill(v)
 	case e.State.Cgroup != "" && len(e.Kernel) == 0:
-		return false // its counter is exact, and says no
+		return false // its counter is exact, and did not rise
 	case !diedByKill(e):
 		return false
 	case around > 0 && (e.EnclosingLimit > 0 || !e.isElsewhere()):
@@ -179,13 +179,13 @@ func byCounters(e Evidence, v *event.Verdict) bool {
 	return true
 }
 
-// isElsewhere says whether kills that were counted cannot be of this run where no limit is around
-// it: the kernel's log names none of it, and the machine had room. A process that was moved into
-// another cgroup may be counted where it came from.
+// isElsewhere reports whether kills that were counted cannot be of this run where no limit is
+// around it: the kernel's log names none of it, and the machine had room. A process that was moved
+// into another cgroup may be counted where it came from.
 func (e Evidence) isElsewhere() bool { return len(e.Kernel) == 0 && hadRoom(e.Last.Machine) }
 
-// hadRoom says whether more than half of the machine's memory was free at the last reading, which
-// is a fraction of a second old: no process takes that much meanwhile.
+// hadRoom reports whether more than half of the machine's memory was free at the last reading,
+// which is a fraction of a second old: no process takes that much meanwhile.
 func hadRoom(m *event.MachineSample) bool { return m != nil && m.Available > m.Total/2 }
 
 // stoppedBySystemd: when the kernel kills one process of a scope for memory, systemd ends the
@@ -194,7 +194,7 @@ func stoppedBySystemd(e Evidence) bool {
 	return e.Exit.Signal == "SIGTERM" && e.State.UserSignal == ""
 }
 
-// ownKill tells the run's own limit from one further out and from a machine without memory.
+// ownKill distinguishes the run's own limit from one further out and from a machine without memory.
 func (e Evidence) ownKill(v *event.Verdict) {
 	switch {
 	case e.State.HostLimit > 0 || e.OwnOOM > 0 && e.State.CgroupV == 2:
@@ -214,8 +214,8 @@ func (e Evidence) ownKill(v *event.Verdict) {
 	}
 }
 
-// diedByKill says whether the command, or a process it reports on, was killed: a counter of a whole
-// machine may be about somebody else's process.
+// diedByKill reports whether the command, or a process it reports on, was killed: a counter of a
+// whole machine may be about somebody else's process.
 func diedByKill(e Evidence) bool {
 	return e.Exit.Signal == "SIGKILL" || e.Exit.Code == 137 || len(e.Kernel) > 0 ||
 		childKilled().MatchString(e.Tail)
@@ -288,7 +288,7 @@ func byText(e Evidence, v *event.Verdict) bool {
 	return true
 }
 
-// byCancel: Slurm ends jobs for other reasons than memory, and says so.
+// byCancel finds Slurm's message about a job that it ended for a reason other than memory.
 func byCancel(e Evidence, v *event.Verdict) bool {
 	line := slurmCancelled().FindString(e.Tail)
 	if line == "" || e.Exit.Signal == "" {

@@ -17,8 +17,8 @@ const sureEnough = 0.8
 // task that waited for it.
 var tellingFirst = []string{"ray_oom", "slurm_oom", "kube_oom"}
 
-// findText looks in the end of the output for the text by which the program, or who ran it, says
-// that memory ran out.
+// findText looks in the end of the output for the text by which the program, or whoever ran it,
+// reports that memory ran out.
 func findText(tail string) (trace.Crash, bool) {
 	log, err := trace.ReadLog(strings.NewReader(tail))
 	if err != nil {
@@ -47,7 +47,7 @@ func telling(c trace.Crash) int {
 	return 0
 }
 
-// killerOf says who ended the job, by the kind of text.
+// killerOf returns who ended the job, by the kind of text.
 func killerOf(c trace.Crash) string {
 	switch {
 	case strings.HasPrefix(c.Kind, "ray_oom"):

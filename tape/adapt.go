@@ -7,20 +7,20 @@ import (
 	"memroom/event"
 )
 
-// Lora is a pair of low-rank adapters beside a weight.
+// Lora is a pair of low-rank adapters next to a weight.
 type Lora struct {
 	A, B      *Param
 	Dropout   float64 // on the adapters' input
 	Magnitude *Param  // DoRA's length of each row of the weight; nil is plain LoRA
 }
 
-// Adapters says which linear layers get adapters, and of what kind.
+// Adapters describes which linear layers get adapters, and of what kind.
 type Adapters struct {
 	Rank    int64
 	Targets []string // names of modules, or AllLinear alone
 	Dropout float64
 	DoRA    bool     // the weight's direction is adapted, its length trained apart
-	Save    []string // names of modules that are trained whole, as copies beside the frozen ones
+	Save    []string // names of modules that are trained whole, as copies next to the frozen ones
 }
 
 // AllLinear as the only target means every linear layer but the head.
@@ -32,8 +32,9 @@ var heads = []string{"lm_head", "embed_out", "score", "classifier", "qa_outputs"
 
 func (m *Module) isHead() bool { return slices.Contains(heads, m.name) }
 
-// AddLora freezes the model and puts adapters beside the linear layers that the targets name. It
-// gives the number of adapted layers. Adapters are kept in fp32 beside half weights, as PEFT does.
+// AddLora freezes the model and puts adapters next to the linear layers that the targets name. It
+// returns the number of adapted layers. Adapters are kept in fp32 next to half weights, as PEFT
+// does.
 func (m *Module) AddLora(a Adapters) int {
 	m.Freeze(nil)
 	all := len(a.Targets) == 1 && a.Targets[0] == AllLinear
@@ -63,8 +64,8 @@ func (m *Module) AddLora(a Adapters) int {
 	return n
 }
 
-// TrainWhole makes copies of the named modules that are trained beside their frozen originals, as
-// PEFT's modules_to_save does. It gives the number of modules found.
+// TrainWhole makes copies of the named modules that are trained next to their frozen originals, as
+// PEFT's modules_to_save does. It returns the number of modules found.
 func (m *Module) TrainWhole(names []string) int {
 	n := 0
 	m.visit(func(c *Module) {
@@ -119,7 +120,7 @@ type Packing struct {
 	Upcast bool // what stays unpacked is kept in fp32, as prepare_model_for_kbit_training leaves it
 }
 
-// Quantize packs the weight of every linear layer but the head, and those of experts. It gives the
+// Quantize packs the weights of experts and of every linear layer except the head. It returns the
 // number of packed weights.
 func (m *Module) Quantize(how Packing) int {
 	n := 0
@@ -283,7 +284,7 @@ func (g *Graph) loraLinear(x *Tensor, base func() *Tensor, l *Lora) *Tensor {
 
 // doraLinear is base(x) turned into the adapted direction and given the trained length. The weight
 // is widened, and the adapters are multiplied out, to find the present length of each row. turned
-// says that the weight is stored [in, out].
+// is set where the weight is stored [in, out].
 func (g *Graph) doraLinear(x *Tensor, base func() *Tensor, w *Param, bias *Tensor,
 	turned bool) *Tensor {
 	l := w.Lora
@@ -340,8 +341,8 @@ func (g *Graph) bend(in, straight *Tensor, w *Param, bias *Tensor, turned bool) 
 	return h.Leave(g.Add(first, g.Scale(g.Mul(scale, low))))
 }
 
-// packedLora is loraLinear beside a packed weight, where PEFT copies the result of a 4-bit base and
-// casts only without autocast.
+// packedLora is loraLinear next to a packed weight, where PEFT copies the result of a 4-bit base
+// and casts only without autocast.
 func (g *Graph) packedLora(x *Tensor, base func() *Tensor, l *Lora, bits int64) *Tensor {
 	f := g.Enter(x)
 	var y, in, out *Tensor
@@ -409,7 +410,7 @@ func chunkRows(rows, vocab, width int64) int64 {
 	return min(chunk, rows)
 }
 
-// enterBlock tells ZeRO's third stage which block runs.
+// enterBlock notes which block runs, for ZeRO's third stage.
 func (g *Graph) enterBlock(module string) {
 	if g.zero == nil || g.zero.Stage < 3 {
 		return

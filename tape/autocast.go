@@ -33,7 +33,7 @@ func (g *Graph) half(args ...**Tensor) (late []*Tensor) {
 	return late
 }
 
-// autocast gives the half-precision copy of a tensor: for a weight in training, one copy for the
+// autocast returns the half-precision copy of a tensor: for a weight in training, one copy for the
 // whole region.
 func (g *Graph) autocast(t *Tensor) *Tensor {
 	if !t.leaf || t.param == nil || !t.needs {

@@ -242,7 +242,7 @@ type pass struct {
 	n     *Node
 }
 
-// needs says whether input i wants a gradient.
+// needs reports whether input i wants a gradient.
 func (b *pass) needs(i int) bool { return b.n.inputs[i].node != nil }
 
 func (b *pass) dtype(n *Node) DType { return n.outs[0].dtype }
@@ -525,7 +525,7 @@ func (g *Graph) ownGrad(gr *Tensor, p *Param) *Tensor {
 	return own
 }
 
-// obeysLayout says whether a gradient can be kept as it is: same strides as its parameter.
+// obeysLayout reports whether a gradient can be kept as it is: same strides as its parameter.
 func obeysLayout(gr, p *Tensor) bool {
 	if !p.dense() {
 		return gr.contiguous()

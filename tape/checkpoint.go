@@ -133,7 +133,7 @@ func (c *checkpoint) offer(t *Tensor) {
 	}
 }
 
-// take gives a recomputed tensor away.
+// take hands over a recomputed tensor.
 func (c *checkpoint) take(idx int) *Tensor {
 	if !c.ran {
 		c.recompute()

@@ -7,7 +7,7 @@ import (
 	"memroom/event"
 )
 
-// FSDP says how a model is spread over ranks by PyTorch's fully sharded data parallelism.
+// FSDP describes how a model is spread over ranks by PyTorch's fully sharded data parallelism.
 type FSDP struct {
 	Ranks  int64
 	Stored DType // type of a rank's own part of the weights, and of its gradients
@@ -241,7 +241,7 @@ func (f *fsdp) loadPart(p *Param) {
 }
 
 // loadScales loads what belongs to a packed weight and is on every rank: scales and tables. It
-// gives the bytes of the packed values.
+// returns the bytes of the packed values.
 func (g *Graph) loadScales(p *Param) int64 {
 	sizes := p.packedSizes()
 	for _, n := range sizes[1:] {
@@ -259,7 +259,7 @@ func (f *fsdp) on(stream int32, bytes int64, cat event.Category) *storage {
 	return st
 }
 
-// release gives memory of another stream back, now or when the card has caught up with the host.
+// release frees memory of another stream, now or when the card has caught up with the host.
 func (f *fsdp) release(st *storage) {
 	if st == nil {
 		return
@@ -379,7 +379,7 @@ func (u *unit) bring(forward bool) {
 // table.
 const copyBlock = 2048
 
-// leave gives the gathered weights back.
+// leave frees the gathered weights.
 func (u *unit) leave() {
 	for _, st := range u.gather {
 		if u.f.Flat {
@@ -663,7 +663,7 @@ func (g *Graph) Whole(fn func() *Tensor) *Tensor {
 	return out
 }
 
-// Given notes a part of the model's result beside its loss, such as the logits: it lives until the
+// Given notes a part of the model's result next to its loss, such as the logits: it lives until the
 // caller has the result, which is after FSDP has let the gathered weights go.
 func (g *Graph) Given(t *Tensor) {
 	if g.fsdp != nil {

@@ -4,7 +4,7 @@ import (
 	"memroom/event"
 )
 
-// Options say how the program runs.
+// Options control how the program runs.
 type Options struct {
 	Autocast  bool
 	Half      DType // type of autocast: BF16 or F16
@@ -22,8 +22,8 @@ type Options struct {
 	HostOptim bool  // so does the optimizer's state
 	// and, under ZeRO-3 and FSDP, every weight that is not in use
 	HostParams bool
-	// what the input's embedding gives wants a gradient (enable_input_require_grads), as adapters
-	// under checkpointing are trained
+	// the output of the input's embedding requires a gradient (enable_input_require_grads), as it
+	// does where adapters are trained under checkpointing
 	InputGrads bool
 	// factor on convolution and RNN workspaces, whose exact size is not known; 0 is 1
 	ConvScale float64
@@ -97,7 +97,7 @@ func New(o Options) *Graph {
 	return g
 }
 
-// Timeline gives what was recorded so far.
+// Timeline returns what was recorded so far.
 func (g *Graph) Timeline() *event.Timeline { return &g.tl }
 
 // Mark begins a phase of a step.
@@ -165,8 +165,8 @@ func (g *Graph) NoAutocast(fn func()) {
 
 func (g *Graph) autocastOn() bool { return g.Autocast && g.noCast == 0 && !g.inBackwardOps() }
 
-// inBackwardOps says whether the engine computes gradients: autocast is off there, except while a
-// checkpoint recomputes.
+// inBackwardOps reports whether the engine computes gradients: autocast is off there, except while
+// a checkpoint recomputes.
 func (g *Graph) inBackwardOps() bool { return g.inEngine && g.redo == nil }
 
 // blas is called by every matrix product after its result exists: the first one of a thread takes

@@ -19,7 +19,7 @@ type Module struct {
 
 	linear     bool // a linear layer
 	experts    bool // weights of experts
-	saved      bool // trained whole beside adapters
+	saved      bool // trained whole next to adapters
 	transposed bool // its weight is stored [in, out]
 }
 

@@ -33,13 +33,13 @@ func (g *Graph) SDPABroadcast(q, k, v, mask *Tensor, dropout float64) *Tensor {
 	return out
 }
 
-// heads gives batch, query heads, lengths and dimension.
+// heads returns batch, query heads, lengths and dimension.
 func attentionSizes(q, k *Tensor) (b, a, s, kv, d int64) {
 	return q.Shape[0], q.Shape[1], q.Shape[2], k.Shape[2], q.Shape[3]
 }
 
 // outLike is the result [B, a, S, d] in the order of q's dimensions, as cuDNN and FlashAttention
-// give it.
+// return it.
 func (g *Graph) outLike(q, v *Tensor) *Tensor {
 	shape := []int64{q.Shape[0], q.Shape[1], q.Shape[2], v.Shape[3]}
 	return g.newStrided(shape, permutedStrides(shape, byStride(q.Shape, q.stride)), q.DType)
@@ -80,7 +80,7 @@ func (g *Graph) sdpaCuDNN(q, k, v, mask *Tensor) *Tensor {
 	return out
 }
 
-// cudnnWorkspace gives the bytes that cuDNN's backward pass takes besides the gradients, for so
+// cudnnWorkspace returns the bytes that cuDNN's backward pass takes besides the gradients, for so
 // many heads of all samples: the query's gradient in fp32, a sum a row, and keys and values of each
 // query head where heads are grouped. The rehearsal's Python has the same rule;
 // testdata/fused_attention.jsonl holds both to one answer.
@@ -92,10 +92,10 @@ func cudnnWorkspace(heads, s, kv, d int64, grouped bool) int64 {
 	return work
 }
 
-// flashWorkspace gives the bytes that FlashAttention-2's backward pass takes besides the gradients:
-// a sum for every query, and the query's gradient in fp32. Queries are rounded up to 128, the
-// dimension to 32, and to 256 above 192 (mha_bwd in PyTorch's flash_api.cpp). The rehearsal's
-// Python has the same rule.
+// flashWorkspace returns the bytes that FlashAttention-2's backward pass takes besides the
+// gradients: a sum for every query, and the query's gradient in fp32. Queries are rounded up to
+// 128, the dimension to 32, and to 256 above 192 (mha_bwd in PyTorch's flash_api.cpp). The
+// rehearsal's Python has the same rule.
 func flashWorkspace(heads, s, d int64) (sums, gradient int64) {
 	rows, wide := divUp(s, 128)*128, divUp(d, 32)*32
 	if d > 192 {
@@ -261,7 +261,7 @@ func efficientTile(half, large bool, d int64) (queries, keys int64, registers bo
 }
 
 // sdpaMath is the fallback of plain operations: taken when the bias wants a gradient, and in fp32
-// with grouped heads, which are repeated where the call says that they are grouped, else broadcast.
+// with grouped heads, which are repeated where the call marks them as grouped, else broadcast.
 func (g *Graph) sdpaMath(q, k, v, mask *Tensor, dropout float64, causal, grouped bool) *Tensor {
 	in := q.DType
 	f := g.Enter(q, k, v, mask)

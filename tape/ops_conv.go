@@ -177,12 +177,13 @@ func (c convCase) sizes() (i, o, w int64) {
 		e * c.w[0] * max(ch/c.shape.Groups, 1) * c.w[2] * c.w[3]
 }
 
-// patches says whether this is the patch embedding of a vision transformer, whose workspaces are
+// patches reports whether this is the patch embedding of a vision transformer, whose workspaces are
 // known exactly.
 func (c convCase) patches() bool { return c.x[1] == 3 && c.w[2] == c.shape.Stride && c.w[2] >= 8 }
 
-// partialFilters is what the filter's gradient may take less than our rule says: three partial
-// filters were seen where images have some thousand patches together, and nobody looked at fewer.
+// partialFilters returns by how many bytes the filter's gradient may take less than under our rule.
+// Three partial filters were seen where the images have a few thousand patches together; fewer
+// patches were not measured.
 func (c convCase) partialFilters() int64 {
 	if _, _, w := c.sizes(); c.d == BF16 && !c.last && c.y[0]*c.y[2]*c.y[3] < manyPatches {
 		return 6 * w
@@ -201,16 +202,16 @@ func (c convCase) scaled(n int64) int64 {
 
 func (c convCase) pointwise() bool { return c.w[2] == 1 && c.w[3] == 1 && c.shape.Stride == 1 }
 
-// small says whether this is a first layer of a kernel of at most four pixels on an image.
+// small reports whether this is a first layer of a kernel of at most four pixels on an image.
 func (c convCase) small() bool { return c.x[1] == 3 && c.w[2] <= 4 }
 
-// single says whether the input has one channel, as raw audio: both layouts are the same and
+// single reports whether the input has one channel, as raw audio: both layouts are the same and
 // nothing is copied.
 func (c convCase) single() bool { return c.x[1] == 1 }
 
 func (c convCase) depthwise() bool { return c.shape.Groups > 1 && c.w[1] == 1 }
 
-// audible says whether the rules of audio hold.
+// audible reports whether the rules of audio hold.
 func (c convCase) audible() bool { return c.shape.Flat && !c.last && !c.depthwise() && c.w[3] > 1 }
 
 // audio is what a one-dimensional convolution takes in NCHW, as seen with wav2vec 2.0's: copies of

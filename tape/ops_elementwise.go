@@ -6,7 +6,7 @@ import (
 	"memroom/event"
 )
 
-// promote gives the common type of operands; scalars (zero dimensions) do not widen.
+// promote returns the common type of operands; scalars (zero dimensions) do not widen.
 func promote(args ...*Tensor) DType {
 	d, any := Bool, false
 	for pass := 0; pass < 2 && !any; pass++ {
@@ -238,7 +238,7 @@ func oneResult(_ *Node, b *pass) { b.out[0] = b.like(b.grad[0]) }
 
 func oneResultSaved(_ *Node, b *pass) { b.out[0] = b.like(b.grad[0], b.saved[0]) }
 
-// keepWhat says which side of a unary operation its backward needs.
+// keepWhat is the side of a unary operation that its backward needs.
 type keepWhat uint8
 
 const (

@@ -118,7 +118,7 @@ func scatterSort(n int64) int64 {
 	return 3583
 }
 
-// TopK gives the k largest of the last dimension and their places.
+// TopK returns the k largest of the last dimension and their places.
 func (g *Graph) TopK(x *Tensor, k int64) (values, places *Tensor) {
 	g.op = "topk"
 	n := g.prepare("topk", x)
@@ -150,7 +150,7 @@ func (g *Graph) DivInPlace(a, b *Tensor) *Tensor {
 	return a
 }
 
-// Sort orders a vector of integers; it gives the sorted values and where they came from.
+// Sort orders a vector of integers; it returns the sorted values and where they came from.
 func (g *Graph) Sort(x *Tensor) (values, order *Tensor) {
 	g.op = "sort"
 	values = g.New(x.Shape, x.DType)

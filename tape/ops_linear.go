@@ -41,7 +41,7 @@ func (b *pass) product(shape []int64, d DType) *Tensor {
 }
 
 // weightGrad is the gradient of the second factor. For a transposed (column-major) one PyTorch
-// computes the transpose and gives a view.
+// computes the transpose and returns a view.
 func (b *pass) weightGrad(gr *Tensor, m meta, stride []int64) *Tensor {
 	if stride[0] != 1 || m.shape[1] == 1 {
 		return b.product(m.shape, gr.DType)

@@ -11,7 +11,8 @@ const (
 
 // HeadLogps is TRL's fused head on rows of hidden states: the logarithm of the probability of one
 // word a row. Logits exist tile by tile, in the forward pass and again in the backward pass, where
-// gradients add up in fp32. extra is how many more numbers a row gives (entropy and the like).
+// gradients add up in fp32. extra is how many more numbers are computed for a row (entropy and the
+// like).
 func (g *Graph) HeadLogps(h, w, bias, targets *Tensor, extra int) *Tensor {
 	g.op = "fused head"
 	as := h.DType
@@ -101,7 +102,8 @@ func (b *pass) headGrads(n *Node, rows int64, from [2]DType, as DType) {
 
 // tiles is the memory of the products: a buffer for a tile of logits, and copies of the hidden
 // states and of the head's words in the type of the product. In the backward pass the words' copy
-// has a name, so that two of them exist when the second is made. It gives what is held at the end.
+// has a name, so that two of them exist when the second is made. It returns what is held at the
+// end.
 func (g *Graph) tiles(rows int64, head []int64, from [2]DType, as DType, named bool) []*storage {
 	vocab, width := head[0], head[1]
 	buffer := g.alloc(min(rows, tileTokens)*tileWords*as.Size(), event.CategoryLoss)

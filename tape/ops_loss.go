@@ -19,7 +19,7 @@ func (g *Graph) LogSoftmaxAs(a *Tensor, d DType) *Tensor {
 }
 
 // CTC is PyTorch's own ctc_loss on [time, batch, classes] with targets of the given length: the
-// forward variables are kept, the backward ones made beside the gradient.
+// forward variables are kept, the backward ones made next to the gradient.
 func (g *Graph) CTC(logp *Tensor, target int64) *Tensor {
 	g.op = "ctc_loss"
 	steps, batch := logp.Shape[0], logp.Shape[1]

@@ -318,7 +318,7 @@ func (g *Graph) EmbeddingCut(ids *Tensor, table *Param, parts int64) *Tensor {
 	return out
 }
 
-// words says whether a table is the one of a model's input tokens, by its name: others hold
+// words reports whether a table is the one of a model's input tokens, by its name: others hold
 // positions, types or biases.
 func (p *Param) words() bool {
 	for _, other := range []string{"pos", "wpe", "type", "bias"} {

@@ -1,6 +1,9 @@
 package tape
 
-import "memroom/event"
+import (
+	"memroom/event"
+	"memroom/tape/kernels"
+)
 
 // RNN is the shape of a cuDNN recurrent network over [batch, time, features].
 type RNN struct {
@@ -11,10 +14,7 @@ type RNN struct {
 	Weights            []*Param // in order of registration; they share one flat buffer
 }
 
-// dropoutState is what cuDNN keeps for its random numbers, from the first call on.
-const dropoutState = 6488064
-
-// RunRNN is nn.LSTM or nn.GRU with batch_first and zero initial states; it gives the output,
+// RunRNN is nn.LSTM or nn.GRU with batch_first and zero initial states; it returns the output,
 // [batch, time, hidden].
 func (g *Graph) RunRNN(x *Tensor, r RNN) *Tensor {
 	g.op = "rnn"
@@ -30,7 +30,7 @@ func (g *Graph) RunRNN(x *Tensor, r RNN) *Tensor {
 	if r.Dropout > 0 && !g.rnnState {
 		g.rnnState = true
 		g.temp(8, event.CategoryTemporary)
-		g.forever(dropoutState, "cudnn dropout")
+		g.forever(kernels.Facts.DropoutState, "cudnn dropout")
 	}
 	inputs := []*Tensor{x}
 	for _, w := range r.Weights {
@@ -123,8 +123,8 @@ func (r RNN) reserve(b, t int64, d DType) int64 {
 func (r RNN) workspace(b, t int64, d DType, scale float64) int64 {
 	u := r.unit(b, t, d)
 	state, outputs := r.scratch()
-	n := d.Size()*r.matrices() + r.Layers*r.Directions*(8<<20+state*d.Size()*b*r.Hidden) +
-		d.Size()*b*t*r.In + 512
+	n := d.Size()*r.matrices() + r.Layers*r.Directions*(kernels.Facts.RNNLayer+
+		state*d.Size()*b*r.Hidden) + d.Size()*b*t*r.In + 512
 	n += u * (r.Directions*r.Gates + outputs)
 	if r.Hidden <= 128 && d != BF16 { // kernels that keep the weights on the card
 		n += 16*u - (4-r.Gates)*3*u/2
@@ -156,8 +156,8 @@ func (r RNN) scratch() (states, outputs int64) {
 	return states, outputs
 }
 
-// usual says whether the formula of the workspace is certain: it was exact within a few KiB for all
-// such shapes.
+// usual reports whether the formula of the workspace is certain: it was exact within a few KiB for
+// all such shapes.
 func (r RNN) usual(batch int64) bool {
 	return r.Hidden > 128 && batch >= 8 && r.Layers <= 3 && (r.Hidden > 256 || batch >= 32)
 }

@@ -146,7 +146,8 @@ func (g *Graph) DropoutInPlace(x *Tensor, p float64) *Tensor {
 	return x
 }
 
-// ToChannelsLastInput gives an image batch in channels-last order, as x.to(memory_format=...) does.
+// ToChannelsLastInput returns an image batch in channels-last order, as x.to(memory_format=...)
+// does.
 func (g *Graph) ToChannelsLastInput(x *Tensor) *Tensor {
 	out := g.newStrided(slices.Clone(x.Shape), channelsLastStrides(x.Shape), x.DType)
 	eat(x)

@@ -18,8 +18,8 @@ type Optimizer struct {
 	done   map[*Param]bool // parameters that have their state, where each is stepped apart
 }
 
-// optimKind says what one optimizer keeps and takes. The counts are tensors of the parameter's
-// size.
+// optimKind describes the tensors that one optimizer keeps and takes. The counts are tensors of the
+// parameter's size.
 type optimKind struct {
 	states   int  // per parameter, made in the first step
 	passing  int  // lists of temporaries that come and go before the others exist
@@ -33,7 +33,7 @@ type optimKind struct {
 	bits8    bool
 	single   bool  // states are in fp32, whatever the parameter's type (bitsandbytes' 32 bit)
 	muon     bool  // momentum, made orthogonal in bf16; vectors are left to AdamW
-	lowRank  int64 // states of matrices have so many rows, and a projection beside them
+	lowRank  int64 // states of matrices have so many rows, and a projection next to them
 	paged    bool  // states of large parameters are in memory that the driver pages: not counted
 	note     string
 }
@@ -82,7 +82,7 @@ var optimKinds = map[string]optimKind{
 	"paged_adamw8bit":  {states: 2, bits8: true, paged: true},
 }
 
-// aliases are the names that Hugging Face's Trainer and others give to these optimizers.
+// aliases are the names that Hugging Face's Trainer and others use for these optimizers.
 var aliases = map[string]string{"adamw_torch": "adamw", "adamw_hf": "adamw",
 	"adamw_torch_fused": "adamw_fused", "adamw_bnb_8bit": "adamw8bit", "adamw_8bit": "adamw8bit",
 	"paged_adamw_8bit": "paged_adamw8bit", "lion_8bit": "lion8bit",
@@ -115,7 +115,7 @@ func OptimizerNames() []string {
 // OptimizerNote is a caution about an optimizer's figures, or "".
 func OptimizerNote(kind string) string { return optimKinds[kind].note }
 
-// KnownOptimizer gives an error that lists the known names.
+// KnownOptimizer returns an error that lists the known names.
 func KnownOptimizer(kind string) error {
 	if _, ok := optimKinds[kind]; !ok {
 		return fmt.Errorf("optimizer %q is not known: use one of %s", kind,

@@ -7,8 +7,8 @@ import (
 	"memroom/event"
 )
 
-// stepOf runs two steps of an optimizer on one parameter whose gradient exists. It gives the bytes
-// that stay as state, and the highest sum of temporaries in the second step.
+// stepOf runs two steps of an optimizer on one parameter whose gradient exists. It returns the
+// bytes that stay as state, and the highest sum of temporaries in the second step.
 func stepOf(kind string, d DType, shape ...int64) (state, temps int64) {
 	g := New(Options{SMs: 132, SMThreads: 2048})
 	root := NewModule()

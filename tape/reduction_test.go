@@ -12,7 +12,7 @@ import (
 
 // TestReductionsAsInTheRehearsal: the rules for the scratch of reductions exist twice, here and in
 // the rehearsal's Python (rehearse/reduction.py, which was checked against recordings). Both must
-// give what stands in the file; probe/pytests/test_reductions.py reads it too.
+// match the file, which plan/pytests/test_reductions.py reads too.
 func TestReductionsAsInTheRehearsal(t *testing.T) {
 	file, err := os.Open("testdata/reductions.jsonl")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestReductionsAsInTheRehearsal(t *testing.T) {
 	}
 }
 
-// requested gives the sizes that were asked for, in order.
+// requested returns the sizes that were asked for, in order.
 func requested(ops []event.Op) []int64 {
 	var sizes []int64
 	for _, op := range ops {

@@ -21,7 +21,7 @@ type likeness struct {
 	image          bool
 }
 
-// relative is a measured convolution with the sizes by which others are told near or far.
+// relative is a measured convolution with the sizes that decide how near another one is to it.
 type relative struct {
 	batch, in, out, pixels float64 // logarithms to base two
 	maps, input, filter    int64   // bytes of input and output, of the input, of the filter
@@ -74,7 +74,7 @@ func (r *relative) apart(o *relative) float64 {
 // farthest is how different two convolutions may be: a factor of four in two of their sizes.
 const farthest = 4
 
-// resembling gives the sizes of a convolution after the nearest one that was measured.
+// resembling returns the sizes of a convolution after the nearest one that was measured.
 func (w *Workspaces) resembling(c Convolution) (ConvBytes, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

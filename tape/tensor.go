@@ -26,10 +26,10 @@ var dtypeSizes = [...]int64{F32: 4, F16: 2, BF16: 2, F64: 8, I64: 8, I32: 4, Boo
 // Size is the bytes of one element.
 func (d DType) Size() int64 { return dtypeSizes[d] }
 
-// Half says whether the type is a 16-bit float.
+// Half reports whether the type is a 16-bit float.
 func (d DType) Half() bool { return d == F16 || d == BF16 }
 
-// Floating says whether the type can carry a gradient.
+// Floating reports whether the type can carry a gradient.
 func (d DType) Floating() bool { return d <= F64 }
 
 // storage is a block of device memory; it is released when the last tensor on it goes.
@@ -64,7 +64,7 @@ type Param struct {
 	Name   string
 	Grad   *Tensor
 	Frozen bool
-	Lora   *Lora // adapters beside a linear weight
+	Lora   *Lora // adapters next to a linear weight
 	Bits   int64 // packed into so many bits, 0 is not
 	Double bool  // the scales of a packed weight are packed too
 	Own    bool  // kept in fp32 whatever the weights' type
@@ -75,7 +75,7 @@ type Param struct {
 	part     *part // what a rank keeps, where the model is spread over ranks
 }
 
-// RequiresGrad says whether a gradient flows into the tensor.
+// RequiresGrad reports whether a gradient flows into the tensor.
 func (t *Tensor) RequiresGrad() bool { return t.needs }
 
 // Dim is the size of dimension i; negative i counts from the end.
@@ -102,7 +102,7 @@ func (t *Tensor) hold() *Tensor {
 	return t
 }
 
-// drop gives one reference back; with the last one the storage may be released and the graph behind
+// drop releases one reference; with the last one the storage may be released and the graph behind
 // the tensor too.
 func (t *Tensor) drop() {
 	if t == nil {
@@ -220,7 +220,7 @@ func (g *Graph) newStorage() *storage {
 	return st
 }
 
-// retag says what an allocation turned out to be for.
+// retag sets the purpose that an allocation turned out to have.
 func (t *Tensor) retag(cat event.Category) {
 	if t.st == nil || t.st.bytes <= 0 || t.st.refs == 0 {
 		return

@@ -26,7 +26,7 @@ func isContiguous(shape, stride []int64) bool {
 	return true
 }
 
-// Contiguous says whether the elements lie in row-major order without gaps.
+// Contiguous reports whether the elements lie in row-major order without gaps.
 func (t *Tensor) contiguous() bool { return isContiguous(t.Shape, t.stride) }
 
 // byStride orders dimensions from the slowest to the fastest.
@@ -47,7 +47,7 @@ func byStride(shape, stride []int64) []int {
 	return p
 }
 
-// dense says whether the elements fill their range without gaps or overlap, in any order of
+// dense reports whether the elements fill their range without gaps or overlap, in any order of
 // dimensions.
 func (t *Tensor) dense() bool {
 	if t.contiguous() {
@@ -68,7 +68,7 @@ func (t *Tensor) dense() bool {
 	return true
 }
 
-// denseLike gives strides without gaps in the order of t's dimensions: what empty_like does.
+// denseLike returns strides without gaps in the order of t's dimensions: what empty_like does.
 func denseLike(t *Tensor) []int64 {
 	if t.contiguous() {
 		return contiguousStrides(t.Shape)
@@ -89,8 +89,8 @@ func permutedStrides(shape []int64, slowToFast []int) []int64 {
 	return s
 }
 
-// elementwiseStrides is what PyTorch's iterator gives the result of an elementwise operation:
-// dimensions in the order of the operands' strides.
+// elementwiseStrides returns the strides that PyTorch's iterator chooses for the result of an
+// elementwise operation: dimensions in the order of the operands' strides.
 func elementwiseStrides(shape []int64, args []*Tensor) []int64 {
 	allContiguous := true
 	for _, a := range args {
@@ -158,7 +158,7 @@ func elementwiseStrides(shape []int64, args []*Tensor) []int64 {
 	return permutedStrides(shape, perm)
 }
 
-// sameLayout gives the common strides if all operands have the full shape and one dense layout.
+// sameLayout returns the common strides if all operands have the full shape and one dense layout.
 func sameLayout(shape []int64, args []*Tensor) []int64 {
 	var common []int64
 	for _, a := range args {
@@ -180,8 +180,8 @@ func sameLayout(shape []int64, args []*Tensor) []int64 {
 	return common
 }
 
-// viewStrides gives the strides of a view with another shape, or nil if the elements would have to
-// move.
+// viewStrides returns the strides of a view with another shape, or nil if the elements would have
+// to move.
 func viewStrides(oldShape, oldStride, shape []int64) []int64 {
 	if numel(oldShape) == 0 || isContiguous(oldShape, oldStride) {
 		return contiguousStrides(shape)
@@ -241,7 +241,7 @@ func (g *Graph) view(t *Tensor, shape, stride []int64, op string, bw backwardFn)
 	return v
 }
 
-// View gives the tensor another shape; panics if the elements would have to move.
+// View returns the tensor in another shape; panics if the elements would have to move.
 func (g *Graph) View(t *Tensor, shape ...int64) *Tensor {
 	shape = fill(shape, t.Numel())
 	s := viewStrides(t.Shape, t.stride, shape)
@@ -268,7 +268,7 @@ func (g *Graph) reshapeRaw(t *Tensor, shape []int64) *Tensor {
 	return v
 }
 
-// Reshape gives the tensor another shape, copying if need be.
+// Reshape returns the tensor in another shape, copying if need be.
 func (g *Graph) Reshape(t *Tensor, shape ...int64) *Tensor {
 	shape = fill(shape, t.Numel())
 	if s := viewStrides(t.Shape, t.stride, shape); s != nil {

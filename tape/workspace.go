@@ -85,13 +85,13 @@ func (w *Workspaces) AddConv(c Convolution, b ConvBytes) {
 	w.conv[c] = slices.Insert(list, at, batchBytes{batch, b})
 }
 
-// Measured gives the sizes of a convolution at this very shape.
+// Measured returns the sizes of a convolution at this very shape.
 func (w *Workspaces) Measured(c Convolution) (ConvBytes, bool) {
 	b, how := w.forConv(c, 0)
 	return b, how == measured
 }
 
-// Each gives every convolution that was measured.
+// Each yields every convolution that was measured.
 func (w *Workspaces) Each(yield func(Convolution, ConvBytes) bool) {
 	if w == nil {
 		return
@@ -126,7 +126,7 @@ func (w *Workspaces) AddRNN(r Recurrent, b RNNBytes) {
 	w.rnn[r] = b
 }
 
-// knowledge says where a size comes from.
+// knowledge is where a size comes from.
 type knowledge int
 
 const (
@@ -136,7 +136,7 @@ const (
 	measured           // at this very shape
 )
 
-// forConv gives the sizes of a convolution: as measured, or from batches near it at which it was.
+// forConv returns the sizes of a convolution: as measured, or from batches near it at which it was.
 // maps is the bytes of one sample's input and output.
 func (w *Workspaces) forConv(c Convolution, maps int64) (ConvBytes, knowledge) {
 	if w == nil {
@@ -309,7 +309,7 @@ func (r RNN) key(b, t int64, d DType) Recurrent {
 		Directions: r.Directions, Dropout: r.Dropout > 0, DType: d.String()}
 }
 
-// rnnBytes decides how much a recurrent network takes beside its tensors.
+// rnnBytes decides how much a recurrent network takes next to its tensors.
 func (g *Graph) rnnBytes(r RNN, b, t int64, d DType) RNNBytes {
 	k := r.key(b, t, d)
 	g.Shapes.meetRNN(k)

@@ -2,7 +2,7 @@ package tape
 
 import "testing"
 
-// TestWorkspacesBetweenBatches: what was measured is given back; batches between and beside it
+// TestWorkspacesBetweenBatches: what was measured is given back; batches between and next to it
 // follow the copies of input and output; far ones are left to the rules.
 func TestWorkspacesBetweenBatches(t *testing.T) {
 	at := func(batch int64) Convolution {

@@ -14,12 +14,12 @@ import (
 	"testing"
 )
 
-// Program is a Python program that has nothing of memroom in it: what a framework says by itself,
-// which a test holds ours against.
+// Program is a Python program without memroom. Tests compare our results with what its framework
+// itself reports.
 type Program struct {
 	Python string
 	Args   []string // a script, by its path, or -c and its text; folders may be new ones every time
-	Env    []string // what decides the answer, beside the environment of the tests
+	Env    []string // what decides the answer, next to the environment of the tests
 	Rest   []string // variables that do not: paths of files for this run
 	Stdin  []byte
 	File   string   // the answer is what the program wrote here; "" is its standard output
@@ -31,11 +31,11 @@ type Program struct {
 // Answer is what a program wrote.
 type Answer struct{ Out, Err []byte }
 
-// Ask runs the program, or gives what it wrote when it ran before: a pinned environment answers the
-// same every time, and importing a framework costs more than most tests. Answers lie in the folder
-// of the environment, by the content of everything that decides them, and go with it.
-// MEMROOM_TEST_ASK=always asks anew. An interpreter that testenv/ensure did not make is always
-// asked.
+// Ask runs the program, or returns what it wrote when it ran before: a pinned environment answers
+// the same every time, and importing a framework costs more than most tests. Answers lie in the
+// folder of the environment, named by the content of everything that decides them, and are removed
+// with it. MEMROOM_TEST_ASK=always asks anew. An interpreter that testenv/ensure did not make is
+// always asked.
 func (p Program) Ask() (Answer, error) {
 	kept := p.keptAt()
 	var a Answer
@@ -81,7 +81,7 @@ func (p Program) MustAsk(t testing.TB) Answer {
 	return a
 }
 
-// AskFolder is Ask for a program that writes a folder, the argument that is File. It gives the
+// AskFolder is Ask for a program that writes a folder, the argument that is File. It returns the
 // folder to read: the kept one, or File.
 func (p Program) AskFolder() (string, error) {
 	kept := p.keptAt()
@@ -115,20 +115,21 @@ func keepFolder(kept, folder string) error {
 	return nil
 }
 
-// modules gives the Python files of a folder and of those in it, but those named, in one order.
+// modules returns the Python files of a folder and of those in it, except those named, in one
+// order. It follows links: a checkout links the rooms that the probe installs.
 func modules(folder string, apart []string) (paths []string) {
-	if folder == "" {
-		return nil
-	}
-	_ = filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && slices.Contains(apart, entry.Name()) {
-			return filepath.SkipDir
-		}
-		if err == nil && filepath.Ext(path) == ".py" {
+	entries, _ := os.ReadDir(folder) // "" is no folder and has none
+	for _, entry := range entries {
+		path := filepath.Join(folder, entry.Name())
+		info, err := os.Stat(path)
+		switch {
+		case err != nil || slices.Contains(apart, entry.Name()):
+		case info.IsDir():
+			paths = append(paths, modules(path, apart)...)
+		case filepath.Ext(path) == ".py":
 			paths = append(paths, path)
 		}
-		return nil
-	})
+	}
 	return paths
 }
 
@@ -176,7 +177,7 @@ func (p Program) keptAt() string {
 	return filepath.Join(folder, "answers", hex.EncodeToString(sum.Sum(nil))[:32])
 }
 
-// beside gives a file and the Python files of its folder, which it may import.
+// beside returns a file and the Python files of its folder, which it may import.
 func beside(path string) []string {
 	files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.py"))
 	return append([]string{path}, files...)

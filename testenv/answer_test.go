@@ -86,9 +86,17 @@ func TestAsk(t *testing.T) {
 	}
 	write(filepath.Join(code, "other", "module.py"), "changed = True\n")
 	expect(folder(), "10", "one that it does not import has changed")
+	linked := t.TempDir()
+	write(filepath.Join(linked, "module.py"), "")
+	if err := os.Symlink(linked, filepath.Join(code, "linked")); err != nil {
+		t.Fatal(err)
+	}
+	expect(folder(), "11", "a folder was linked")
+	write(filepath.Join(linked, "module.py"), "changed = True\n")
+	expect(folder(), "12", "a module behind the link has changed")
 	write(script, count)
 	t.Setenv("MEMROOM_TEST_ASK", "always")
-	expect(ask("A=1"), "11", "told to ask")
+	expect(ask("A=1"), "13", "told to ask")
 	write(script, "raise SystemExit(1)")
 	if _, err := (Program{Python: mine, Args: []string{script}}).Ask(); err == nil {
 		t.Error("a program that failed gave an answer")

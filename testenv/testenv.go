@@ -1,5 +1,5 @@
 // Package testenv finds what tests need and a machine may not have: a Python with real frameworks,
-// the measurements kept beside the checkout. What is missing skips the test loudly; `make test`
+// the measurements kept next to the checkout. What is missing skips the test loudly; `make test`
 // counts the skips by their "needs" line. Only tests import it.
 package testenv
 
@@ -36,7 +36,7 @@ func Needs(t testing.TB, what, why string) {
 	t.Skipf("needs %s: %s", what, why)
 }
 
-// Shared gives a path below the folder of measurements that lies beside a developer's checkout
+// Shared returns a path below the folder of measurements that lies next to a developer's checkout
 // (../shared). A stranger's clone has none.
 func Shared(t testing.TB, path ...string) string {
 	t.Helper()
@@ -52,14 +52,14 @@ var (
 	frameworkFound = map[string]string{} // module -> why it is missing, "" if it is there
 )
 
-// Torch gives an interpreter with the oldest ("old") or the newest ("new") PyTorch that is
+// Torch returns an interpreter with the oldest ("old") or the newest ("new") PyTorch that is
 // supported (testenv/ensure old, testenv/ensure new).
 func Torch(t testing.TB, which string) string {
 	t.Helper()
 	return environment(t, which, "the "+which+" PyTorch")
 }
 
-// Environment gives the interpreter of a part's own environment: what
+// Environment returns the interpreter of a part's own environment: what
 // testenv/requirements-NAME.txt pins (testenv/ensure NAME).
 func Environment(t testing.TB, name string) string {
 	t.Helper()
@@ -70,14 +70,14 @@ func environment(t testing.TB, name, what string) string {
 	t.Helper()
 	python := os.Getenv("MEMROOM_TEST_" + strings.ToUpper(name) + "_PYTHON")
 	if python == "" && os.Getenv("MEMROOM_TEST_ENSURE") != "" {
-		// `make test` installs it in the background; this waits for it.
+		// `make test-real` installs it in the background; this waits for it.
 		out, err := exec.Command(filepath.Join(Root(t), "testenv", "ensure"), name).Output()
 		if err == nil {
 			python = strings.TrimSpace(string(out))
 		}
 	}
 	if python == "" {
-		Needs(t, what, "`make test` installs it where a Python for it is found")
+		Needs(t, what, "`make test-real` installs it where a Python for it is found")
 	}
 	return python
 }
@@ -99,7 +99,7 @@ var built = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// Binary gives the memroom binary of this checkout: what `make test` built for all tests, or one
+// Binary returns the memroom binary of this checkout: what `make test` built for all tests, or one
 // that is built now. Its file name is memroom.
 func Binary(t testing.TB) string {
 	t.Helper()
@@ -110,7 +110,7 @@ func Binary(t testing.TB) string {
 	return path
 }
 
-// Python gives the interpreter of the test environment (testenv/ensure) and skips the test unless
+// Python returns the interpreter of the test environment (testenv/ensure) and skips the test unless
 // every module named can be found in it. With no modules any python3 will do.
 func Python(t testing.TB, modules ...string) string {
 	t.Helper()

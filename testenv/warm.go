@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Warm gives a program that runs scripts as the Python does, in processes that have imported the
+// Warm returns a program that runs scripts as the Python does, in processes that have imported the
 // modules already (see warm.py). It is for tests that run several scripts and say nothing about
 // how Python starts: importing PyTorch takes longer than most of the scripts.
 func Warm(t testing.TB, python string, modules ...string) string {

@@ -11,8 +11,8 @@ import (
 	"memroom/event"
 )
 
-// snapshot puts together what was read: all of it, or as much as there is when reading stopped
-// early. It gives nil when this is no snapshot.
+// snapshot assembles the snapshot from everything that was read, even if reading stopped early. It
+// returns nil if the file is not a snapshot.
 func (m *machine) snapshot() *Snapshot {
 	s := &Snapshot{Stacks: &m.names.Stacks, Annotations: m.notes}
 	if top, ok := m.topDict(); ok {
@@ -47,7 +47,7 @@ func (m *machine) snapshot() *Snapshot {
 	return s
 }
 
-// topDict gives the outermost dict once it is complete.
+// topDict returns the outermost dict once it is complete.
 func (m *machine) topDict() (map[uint32]value, bool) {
 	if m.done && len(m.stack) > 0 && m.top().tag == tagDict {
 		return m.dicts[m.top().n], true
@@ -109,7 +109,7 @@ func (m *machine) recordings() []event.Recording {
 	return all
 }
 
-// deviceHistories tells which device each history belongs to: its place in device_traces, or the
+// deviceHistories finds the device of each history: its place in device_traces, or the
 // order in which they came where that list was never finished.
 func (m *machine) deviceHistories() map[int]*event.History {
 	found := map[int]*event.History{}

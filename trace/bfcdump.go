@@ -156,7 +156,7 @@ func eachField(data []byte, visit func(protoField) error) error {
 	return nil
 }
 
-// parseField reads the first field of data and gives its length, 0 when it is malformed.
+// parseField reads the first field of data and returns its length, or 0 if it is malformed.
 func parseField(data []byte) (f protoField, length int) {
 	key, n := binary.Uvarint(data)
 	if n <= 0 || key>>3 == 0 || key>>3 > 1<<29 {

@@ -1,7 +1,7 @@
-// Package trace reads what others wrote about memory into the words of package event: PyTorch's
-// allocator snapshots, framework logs, out-of-memory messages, TensorFlow's dumps. Every reader is
-// meant for files from strangers: it names no code, bounds its memory and says where a file is
-// broken.
+// Package trace reads what other programs write about memory into the types of package event:
+// PyTorch's allocator snapshots, framework logs, out-of-memory messages, TensorFlow's dumps. Every
+// reader is safe for untrusted files: it never runs code that a file names, bounds its memory, and
+// reports where a file is broken.
 //
 // # Snapshots
 //
@@ -15,8 +15,8 @@
 //		}
 //	}
 //
-// A file that breaks off gives a Snapshot with Truncated set, not an error. [Snapshot.Settings]
-// holds the allocator's settings, [Snapshot.Version] what the keys say about torch's release;
+// For a truncated file they return a Snapshot with Truncated set, not an error. [Snapshot.Settings]
+// holds the allocator's settings, [Snapshot.Version] what the keys show about torch's release;
 // package allocsim replays a recording.
 //
 // The file is executed by a small pickle machine (machine.go) that knows only the opcodes a

@@ -73,7 +73,7 @@ func diffCases(t *testing.T, got, want string) {
 	}
 }
 
-// told writes the fields of a struct that say something, and the beginning of a message.
+// told formats the fields of a struct that are not zero, and the beginning of a message.
 func told(of any) string {
 	var words []string
 	v := reflect.ValueOf(of)

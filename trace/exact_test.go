@@ -91,8 +91,8 @@ func TestSnapshotWithoutSettings(t *testing.T) {
 	}
 }
 
-// TestXZDamageIsNeverTakenForContent: whichever bit of a packed file is turned, what comes out is
-// an error or what was packed. A number of blocks that the index gives wrongly is an error.
+// TestXZDamageIsNeverTakenForContent: whichever bit of a packed file is flipped, unpacking returns
+// an error or the original content. A wrong number of blocks in the index is an error.
 func TestXZDamageIsNeverTakenForContent(t *testing.T) {
 	plain := bytes.Repeat([]byte("device_traces of one step; "), 40)
 	file := xzed(t, xz.WriterConfig{}, plain)

@@ -9,7 +9,7 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// FuzzSniff unpacks what says that it is packed. The limit is low, so that a bomb is a quick one.
+// FuzzSniff unpacks input that looks packed. The limit is low, so that a bomb is a quick one.
 func FuzzSniff(f *testing.F) {
 	plain := snapshotWith(newPickler(4, false), 3)
 	f.Add(gzipped(plain))

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// repeated is a reader that gives a prefix and then the same bytes again and again: a file of any
+// repeated returns a reader of a prefix followed by the same bytes again and again: a file of any
 // size.
 func repeated(prefix, again string, times int) io.Reader {
 	return io.MultiReader(strings.NewReader(prefix), &loop{data: []byte(again),

@@ -12,9 +12,9 @@ import (
 	"memroom/event"
 )
 
-// unpack finds out by its first bytes how a file is packed, never by its name, and gives what is
-// inside, as far as the limits allow. The reader is nil only where there is nothing to read: a
-// damaged header, or a source that fails.
+// unpack detects how a file is packed by its first bytes, never by its name, and returns a reader
+// of the content, as far as the limits allow. The reader is nil only if there is nothing to read:
+// because the header is damaged, or because the source fails.
 func (l Limits) unpack(r io.Reader) (io.Reader, error) {
 	head, whole, err := peek(r)
 	if err != nil {
@@ -58,7 +58,7 @@ func (l Limits) unpack(r io.Reader) (io.Reader, error) {
 	return plain, wrongType(head)
 }
 
-// peek gives the first bytes of a reader, and the whole of it.
+// peek returns the first bytes of a reader, and the whole of it.
 func peek(r io.Reader) (head []byte, whole io.Reader, err error) {
 	head = make([]byte, len(xzMagic))
 	n, err := io.ReadFull(r, head)
@@ -81,7 +81,7 @@ func packing(head []byte) string {
 	return ""
 }
 
-// zstdReader says what to do about a window that is too large for us.
+// zstdReader explains the way out of a window that is too large for us.
 type zstdReader struct{ d *zstd.Decoder }
 
 func (z zstdReader) Read(b []byte) (int, error) {
@@ -173,7 +173,7 @@ func (in *input) more(n int) {
 	}
 }
 
-// take gives the next n bytes, valid until the next call, or false if the file ends before.
+// take returns the next n bytes, valid until the next call, or false if the file ends before.
 func (in *input) take(n int) ([]byte, bool) {
 	in.more(n)
 	if in.end-in.pos < n {

@@ -14,7 +14,7 @@ import (
 // TestLabelledLogs: the samples of package diagnose, each with what a person read in it. What
 // package diagnose adds to the text (causes, remedies) is its own to test.
 func TestLabelledLogs(t *testing.T) {
-	dir := filepath.Join(testenv.Root(t), "diagnose", "testdata", "logs")
+	dir := filepath.Join(testenv.Root(t), "explain", "testdata", "logs")
 	text, err := os.ReadFile(filepath.Join(dir, "labels.jsonl"))
 	if err != nil {
 		t.Fatal(err)

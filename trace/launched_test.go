@@ -7,8 +7,9 @@ import (
 	"memroom/event"
 )
 
-// TestLaunchersThatEndTheirRanks: a launcher's kill counts where work that fills host memory stands
-// above it, up to forty lines, and nothing around gives a reason, down to twelve lines below.
+// TestLaunchersThatEndTheirRanks: a launcher's kill counts as running out of memory on two
+// conditions. Work that fills host memory appears in the forty lines above it, and no other reason
+// appears around it, down to twelve lines below.
 func TestLaunchersThatEndTheirRanks(t *testing.T) {
 	const work, kill = "Loading checkpoint shards: 3/9", "[INFO] Killing subprocess 4242"
 	filler := func(n int) string { return strings.Repeat("a line of another kind\n", n) }

@@ -7,8 +7,8 @@ import (
 	"memroom/event"
 )
 
-// Limits bound what a file from a stranger may cost. The zero value holds the defaults; docs/
-// security.md says what follows from them for time and memory.
+// Limits bound the cost of reading an untrusted file. The zero value holds the defaults; their
+// effect on time and memory is described in docs/security.md.
 type Limits struct {
 	// Unpacked is the most that is read out of a packed file, and the most that is read of a
 	// TensorFlow dump. 0 means the default: [UnpackedAtLeast], or [UnpackedRatio] times the packed
@@ -52,7 +52,7 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// limited gives what a decompressor gives until that exceeds the limit.
+// limited reads from a decompressor until its output exceeds the limit.
 type limited struct {
 	src    io.Reader
 	packed *counted

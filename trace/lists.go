@@ -86,7 +86,7 @@ func (m *machine) lengthen(target *value, items []value) error {
 	return nil
 }
 
-// allScalars tells whether a list holds only texts and numbers: nothing that matters here does.
+// allScalars reports whether a list holds only texts and numbers: nothing that matters here does.
 func allScalars(items []value) bool {
 	for i := range items {
 		if t := items[i].tag; t != tagText && t < tagInt && t != tagOpaque {
@@ -133,7 +133,7 @@ func (m *machine) placeEntry(e *event.Entry, aux uint32) error {
 	return nil
 }
 
-// surroundingList gives the list that a value about to be pushed will be appended to, if that is
+// surroundingList returns the list that a value about to be pushed will be appended to, if that is
 // how it looks.
 func (m *machine) surroundingList() *value {
 	n := len(m.stack)

@@ -24,7 +24,7 @@ func TestLogsInFull(t *testing.T) {
 	}
 	var got strings.Builder
 	for _, folder := range []string{"kinds", "logs", "reports", "situations"} {
-		files, err := filepath.Glob(filepath.Join("..", "diagnose", "testdata", folder, "*.txt"))
+		files, err := filepath.Glob(filepath.Join("..", "explain", "testdata", folder, "*.txt"))
 		if err != nil || len(files) < 50 {
 			t.Fatalf("%d logs in %s, %v", len(files), folder, err)
 		}

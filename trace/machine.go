@@ -55,7 +55,7 @@ var forbidden = map[byte]string{
 	0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 'P': "PERSID", 'Q': "BINPERSID",
 }
 
-// tag says what a value is. The first sixteen fit in the memo.
+// tag is the type of a value. The first sixteen fit in the memo.
 type tag uint8
 
 const (
@@ -80,8 +80,9 @@ const (
 	tagRun   // events that are in their history already; n is the history
 )
 
-// value is what the machine's stack holds. A container remembers in aux the memo slot it was put in
-// while it was empty, plus one, so that the slot can be told what became of it.
+// value is an element of the machine's stack. A container that was put in the memo while still
+// empty keeps its slot, plus one, in aux, so that the slot can be updated when its contents are
+// known.
 type value struct {
 	n   int64
 	aux uint32
@@ -134,7 +135,8 @@ func (m *machine) fail(format string, args ...any) error {
 	return fmt.Errorf("offset %d: %s", m.in.offset(), fmt.Sprintf(format, args...))
 }
 
-// run executes opcodes until STOP, or until something is wrong: then the error says where.
+// run executes opcodes until STOP, or until something is wrong: the error then includes the
+// position.
 func (m *machine) run() error {
 	in := m.in
 	for !m.done {
@@ -274,7 +276,7 @@ func (m *machine) burst() error {
 // The opcodes differ in bit 1 alone: slotAt counts on it. This does not compile if they do not.
 var _ = [1]bool{}[opLongBinGet^opBinGet^2]
 
-// slotAt reads the memo slot that a BINGET or LONG_BINGET names, and gives the opcode's length.
+// slotAt reads the memo slot that a BINGET or LONG_BINGET names, and returns the opcode's length.
 // Snapshots mix the two at random, so this does without a branch: the opcodes differ in one bit.
 func slotAt(b []byte) (slot, length int) {
 	long := int(b[0] >> 1 & 1)
@@ -494,7 +496,7 @@ func (m *machine) put(slot int) error {
 	return nil
 }
 
-// settle says what became of a container that was put in the memo while it was empty.
+// settle records what became of a container that was put in the memo while it was empty.
 func (m *machine) settle(v *value) {
 	if v.aux != 0 {
 		m.memo.put(int(v.aux-1), memoOf(v.tag, uint32(v.n)))
@@ -578,8 +580,8 @@ func (m *machine) tuple(n int) error {
 	return nil
 }
 
-// pool gives the number of a pool id. There are few pools; of a file with very many only the first
-// are told apart.
+// pool returns the number of a pool id. A file usually has few pools. In a file with very many,
+// those beyond the limit share the last number.
 func (m *machine) pool(id event.PoolID) int {
 	if i, ok := m.poolIDs[id]; ok {
 		return i

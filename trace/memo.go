@@ -77,7 +77,7 @@ func (m *memo) grow(page int) {
 	}
 }
 
-// get gives what a slot holds, 0 if nothing was put there.
+// get returns what a slot holds, 0 if nothing was put there.
 func (m *memo) get(slot int) memoValue {
 	if slot < len(m.first) {
 		return m.first[slot]
@@ -123,8 +123,8 @@ func (p *memoPage) pack() {
 	p.codes, p.event, p.consts, p.raw = append([]uint64(nil), codes[:]...), first, consts, nil
 }
 
-// constCode gives the number of a constant from 1 on, taking a new one if there is room; 0 if there
-// is not.
+// constCode returns the number of a constant from 1 on, taking a new one if there is room; 0 if
+// there is not.
 func constCode(consts *[3]memoValue, seen *int, v memoValue) int {
 	for i := range *seen {
 		if consts[i] == v {

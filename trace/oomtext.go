@@ -8,7 +8,7 @@ import (
 	"memroom/event"
 )
 
-// Class says what a passage of a log means for the program that wrote it.
+// Class is the meaning of a passage of a log for the program that wrote it.
 type Class string
 
 // Exhausted ran out of memory; Survived met a shortage and went on; Other ended for a reason that
@@ -44,7 +44,7 @@ type Crash struct {
 	Capped     bool         // Capacity is a cap that the program set for itself
 	Pooled     bool         // Capacity is what TensorFlow's pool may take of the card
 	Total      *event.Bytes // the card itself, where Capacity is such a cap
-	Fits       int          // what the message says would fit: tokens of context
+	Fits       int          // what would fit, by the message: tokens of context
 	Neighbours []Holder     // other processes on the card
 	Named      []Figure     // further sizes that stand under a name around it
 	Card       *int         // the full card, as the program numbers its cards; nil when not said
@@ -75,6 +75,7 @@ type Holder struct {
 type Log struct {
 	Crashes []Crash // in order of appearance
 	Hints   Hints
+	Kept    []Line // its text, as far as it is kept: the beginning and the end
 	Bytes   int64
 	Lines   int64
 }
@@ -87,15 +88,17 @@ const (
 	maxFramesAbove = 64
 )
 
-// ReadLog finds every crash in a log and what the log says about the job. It reads once, keeps a
-// window of constant size and understands logs as people have them: other encodings, colours,
+// ReadLog finds every crash in a log, and hints about the job. It reads the log once, keeps a
+// window of constant size and understands logs as they occur in practice: other encodings, colours,
 // progress bars, prefixes, quotes, JSON strings.
 func ReadLog(r io.Reader) (*Log, error) {
-	reader := &logReader{log: &Log{}, window: newWindow(r), kinds: map[string]int{},
+	text := &keeper{r: r}
+	reader := &logReader{log: &Log{}, window: newWindow(text), kinds: map[string]int{},
 		templates: map[uint64]string{}, hinted: make([]int, vocabulary().count)}
 	err := reader.run()
 	log := reader.log
 	log.Bytes, log.Lines = reader.window.consumed(), reader.window.lines()
+	log.Kept = text.lines()
 	reader.hints.finish(log)
 	settle(log)
 	if err != nil {
@@ -111,8 +114,8 @@ type logReader struct {
 	kinds  map[string]int
 	skipTo int64 // offset up to which the text belongs to a passage already understood
 
-	// Logs repeat themselves. A place that differs only in its digits from one already looked at is
-	// not looked at again when that one told nothing, or when enough of what it told is stored.
+	// Logs repeat themselves. A place that differs only in its digits from an earlier one is
+	// skipped if the earlier one held no crash, or if enough crashes of its kind are stored.
 	templates map[uint64]string // hash of a place without its digits -> kind of crash, empty for none
 	hinted    []int             // how often each word has been asked for a hint
 }

@@ -66,7 +66,7 @@ var (
 
 // isRemark reports whether the telling word stands in a comment of a program that is shown around
 // it. An exception by its name is what somebody got there, and counts; so does a whole log behind
-// comment marks, beside which no code stands.
+// comment marks on lines without code.
 func (p *passage) isRemark() bool {
 	line := p.line()
 	at := strings.Index(strings.ToLower(line), p.word)
@@ -87,7 +87,8 @@ func (p *passage) isRemark() bool {
 // testRaised is the exception that a test runner prints behind the name of a test that failed.
 var testRaised = later(`\bFAILED\b[^\n]{0,300} - (?:[\w.]+\.)?\w*(?:Error|Exception)\b: `)
 
-// testVerdict is the line on which a test runner says how a test ended. The word is in its name.
+// testVerdict matches the line on which a test runner prints a test's result. The name contains the
+// word "test".
 var testVerdict = later(`(?i:::\w*test\w*|^\s*(?:---\s)?\w*test\w*\b)[^\n]{0,200}\b(?:PASSED|FAILED|SKIPPED|` +
 	`XFAIL|XPASS|ERROR|ok|PASS|FAIL)\b(?:\s|$)|\b(?:PASSED|FAILED|SKIPPED|XFAIL|XPASS|ERROR|PASS|FAIL):? ` +
 	`(?:[\w./-]+::)?\S*test_\w+`)

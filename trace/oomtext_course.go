@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// trialMark is the number of a trial or fold, trialEnded says that one of them came to its end.
+// trialMark is the number of a trial or fold, trialEnded matches the end of one of them.
 var (
 	trialMark  = later(`(?i)\b(trial|fold)[ _#:]{0,2}(\d{1,5})\b`)
 	trialEnded = later(`(?i)\b(?:trial|fold)[ _#:]{0,2}\d{1,5}\b[^\n]{0,40}\b(?:finished|done|complete|` +
 		`pruned|failed|fail\b|TrialState|score|best)`)
 )
 
-// trialNumber gives the number of the last trial or fold where one before it is told of too: a
-// number alone is often just the name of a split.
+// trialNumber returns the number of the last trial or fold if an earlier one is mentioned too: a
+// single number is often just the name of a split.
 func trialNumber(text string) string {
 	seen, last := map[string]bool{}, 0
 	for _, m := range trialMark.FindAllStringSubmatch(text, 64) {
@@ -42,8 +42,8 @@ var (
 	notEpochs  = later(`(?i)checkpoint|resum|restor|\bload(?:ed|ing)\b|\bsaved?\b|warm-?up|\.(?:pth?|ckpt|bin)\b`)
 )
 
-// epochs tells which epoch a program had reached where at least one had passed; empty where none
-// is told of.
+// epochs returns the epoch a program had reached, empty where the log names none or none had
+// passed.
 func (p *passage) epochs() string {
 	first, most, set := -1, 0, 0
 	for _, line := range append(p.above(120), p.following(8)...) {

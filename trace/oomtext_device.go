@@ -50,7 +50,7 @@ var (
 
 var libraryFailed = pattern(`\b((?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND|HIPBLAS|ROCBLAS|MIOPEN)_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED|INTERNAL_ERROR)|CUFFT_ALLOC_FAILED)|valid cuDNN algorithm`)
 
-// driverNamed is the reason that TensorFlow gives where it knows the driver's version.
+// driverNamed matches the reason that TensorFlow prints if it knows the driver's version.
 var driverNamed = pattern(`insufficient driver version: \d`)
 
 // driverOld is a library that did not start where the message names the driver as the reason.

@@ -23,7 +23,7 @@ var figureWords = []entry{
 		hint: hintObjectStore},
 }
 
-// sizesSeen are sizes that stand in a log beside its end.
+// sizesSeen are sizes that a log prints near its end.
 type sizesSeen struct {
 	shm, machine, maxRSS, cardFree, cardTotal, store *event.Bytes
 
@@ -35,7 +35,7 @@ type sizesSeen struct {
 	ownAllocated, ownFree, ownTotal *event.Bytes
 }
 
-// cardRow is what nvidia-smi says of a card.
+// cardRow holds nvidia-smi's figures for one card.
 type cardRow struct {
 	used, total event.Bytes
 	at          int64 // its place in the log
@@ -108,7 +108,7 @@ func hintOwnPool(h *hintCollector, p *passage) {
 // fullRow is the share of a card from which a row of nvidia-smi is that of the card that was full.
 const fullRow = 0.85
 
-// fromTables gives a crash on a card that names no figures what tables beside it say: the fullest
+// fromTables completes a crash on a card that names no figures from tables near it: the fullest
 // card, and who holds it. Who is still listed below the crash is not the program that has ended.
 func (f sizesSeen) fromTables(c *Crash) {
 	fullest := cardRow{}
@@ -156,8 +156,8 @@ var (
 	freeAsked = later(`\bfree\s+-(\w)`)
 )
 
-// hintMachine reads the first row of `free`. Without a letter behind the figures the command, where
-// it stands above, tells their unit; plain `free` prints KiB.
+// hintMachine reads the first row of `free`. If the figures have no unit letter, the unit comes
+// from the options of the command on a line above; plain `free` prints KiB.
 func hintMachine(h *hintCollector, p *passage) {
 	m := machineRow.FindStringSubmatch(strings.TrimSpace(p.line()))
 	if m == nil {
@@ -260,8 +260,8 @@ func (f sizesSeen) nameHolders(c *Crash) {
 	}
 }
 
-// strangers gives a crash of host memory the processes of a table that are not Python's, where they
-// hold a tenth of the machine or more.
+// strangers adds to a crash of host memory the processes of a table that are not Python's, where
+// they hold a tenth of the machine or more.
 func (f sizesSeen) strangers(c *Crash) {
 	if c.Capacity == nil || len(c.Neighbours) > 0 {
 		return
@@ -340,7 +340,7 @@ func hintObjectStore(h *hintCollector, p *passage) {
 // poolAsked are the words of RMM, the pool of RAPIDS.
 var poolAsked = pattern(`RMM failure[^\n]{0,200}failed to allocate {size}`)
 
-// settleFigures gives ends that name no size what the log shows elsewhere.
+// settleFigures fills ends that name no size with figures from elsewhere in the log.
 func settleFigures(log *Log, f sizesSeen) {
 	var killed *event.Bytes
 	for _, c := range log.Crashes {

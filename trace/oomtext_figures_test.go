@@ -64,7 +64,7 @@ func known(b *event.Bytes) event.Bytes {
 	return *b
 }
 
-// TestSourceIsNoOutput: lines of a program are told from what it prints.
+// TestSourceIsNoOutput: a program's source lines are distinguished from its output.
 func TestSourceIsNoOutput(t *testing.T) {
 	for line, source := range map[string]bool{
 		"except torch.cuda.OutOfMemoryError:":                        true,

@@ -19,9 +19,9 @@ var (
 	tracebackTop = later(`Traceback \(most recent call last\)`)
 )
 
-// frames gives the traceback that ends at the passage, innermost first, and the source line of each
-// frame. Lines that name another rank than the message belong to another traceback. Where nothing
-// stands above, a traceback below the message is taken.
+// frames returns the traceback that ends at the passage, innermost first, and the source line of
+// each frame. Lines that name another rank than the message belong to another traceback. Where
+// nothing stands above, a traceback below the message is taken.
 func (p *passage) frames() ([]event.Frame, []string) {
 	rank := rankIn(p.line())
 	frames, code := framesIn(mended(unbroken(p.above(160), p.width())), rank)
@@ -143,8 +143,8 @@ func LibraryFrame(f event.Frame) bool {
 	return false
 }
 
-// UserFrame gives the innermost frame of the user's own code. A frame whose file was cut off may be
-// anybody's.
+// UserFrame returns the innermost frame of the user's own code. A frame whose file was cut off may
+// be anybody's.
 func (c *Crash) UserFrame() (event.Frame, bool) {
 	for _, f := range c.Frames {
 		if !LibraryFrame(f) && f.File != "?" {

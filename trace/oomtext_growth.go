@@ -23,9 +23,9 @@ var ownCurrent = later(`(?i)\b(mem(?:ory)?\b[^\n|,=]{0,60}?\b(?:current|used|in 
 // ownPlain is a figure without the word memory: "allocated 7.9 GiB". Its unit makes it one.
 var ownPlain = later(`(?i)\b(allocated|reserved|alloc|in use)\s?[:=]?\s{0,3}(\d+(?:\.\d+)?)\s?(GiB|GB|MiB|MB)\b`)
 
-// Bounds of a rise that is told as growth: so many figures under one name, the last so many times
-// the first, and nearly none below the one before. The last third must still rise, because every
-// run climbs at its beginning.
+// Bounds of a rise that is reported as growth: the number of figures under one name, the ratio of
+// the last to the first, and the share that may be below the one before. The last third must still
+// rise, because memory rises at the beginning of every run.
 const (
 	growthFigures = 5
 	growthTimes   = 1.3
@@ -35,8 +35,8 @@ const (
 	steadyTimes   = 1.01
 )
 
-// growth tells how far a program's own figures of memory rise before its end; empty where they do
-// not. What the kernel says of a killed process is the last figure of its host memory.
+// growth returns how far a program's own figures of memory rise before its end, or "" if they do
+// not. The kernel's figure for a killed process counts as the last figure of its host memory.
 func (p *passage) growth(killed *event.Bytes) string {
 	series, units := map[string][]float64{}, map[string]string{}
 	lines := p.above(200)
@@ -88,7 +88,7 @@ func (p *passage) growth(killed *event.Bytes) string {
 	return best
 }
 
-// figure gives a value in bytes, or in percent.
+// figure returns a value in bytes, or in percent.
 func figure(number, unit string) (float64, string, bool) {
 	if unit == "%" {
 		b := parseSize(number, "MiB")

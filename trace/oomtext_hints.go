@@ -7,7 +7,8 @@ import (
 	"memroom/event"
 )
 
-// Hints is what a log says about the job besides its end. Zero values mean that it does not say.
+// Hints is information about the job in a log, apart from its end. A zero value means that the log
+// does not contain it.
 type Hints struct {
 	Frameworks map[string]bool // pytorch, tensorflow, jax, ray: whose files or loggers appear
 	// transformers, lightning, accelerate, deepspeed, torchtune, axolotl, keras, vllm, kohya, mlx
@@ -17,10 +18,10 @@ type Hints struct {
 	Accumulate int               //
 	Seq        int               //
 	Ranks      int               //
-	Settings   map[string]string // what is on already, by remedy id, with the text that says so
+	Settings   map[string]string // what is on already, by remedy id, with the text that shows it
 	AllocConf  string            // the allocator string, where it was set rather than advised
 	Phase      string            // load, train, eval, save: the last one announced before the end
-	// what the poster says about the cause: batch, leak, fragmentation, model, neighbour
+	// the cause according to the poster: batch, leak, fragmentation, model, neighbour
 	Says []string
 
 	Signs        Signs       // what stands anywhere in it
@@ -111,7 +112,11 @@ var hintWords = []entry{
 	}},
 	{words: []string{"saving model checkpoint", "saving checkpoint", "save_checkpoint",
 		"saving model weights", "save_16bit_model", "saving the model"},
-		follow: phase("save")},
+		follow: func(h *hintCollector, p *passage) {
+			if !saveSetting.MatchString(p.line()) {
+				h.Phase = "save"
+			}
+		}},
 	{words: []string{"memory leak"}, hint: saysLeak},
 	{words: []string{"memory keeps", "keeps increasing",
 		"keeps growing", "memory usage increases", "memory grows", "grows over time",
@@ -249,7 +254,7 @@ var batchIsOne = later(`(?i)\bno matter (?:what|which|how|the)\b[^.\n]{0,24}batc
 var inVain = later(`(?i)\bbatch(?:[^.\n]|\.\w){0,90}(?:\bpersist\w*|\bstill\b|in vain|no effect|same (?:error|problem|issue)|` +
 	`(?:not|n't|never) (?:help|work|solve|fix|change|matter|make (?:a|any) difference)\w*|no difference)|(?:n't|not|never) (?:\w+ ){0,3}(?:find|found|have|has|see) (?:\w+ ){0,2}batch|\beven (?:after|with|when|if|on)\b[^.\n]{0,80}\bbatch`)
 
-// Batch sizes that did not fail: what a tuner has tried, and what somebody says works.
+// Batch sizes that did not fail: one that a tuner has tried, or that works according to the poster.
 var (
 	tunedTo    = later(`(?i)batch size \d+ succeeded, trying batch size (\d+)`)
 	batchWorks = later(`(?i)^batch[ _-]?size (?:of )?\d+[^\n]{0,16}?[., ]\s?(?:\w+ ){0,3}?(?:works?|is fine|is ok|runs|fits|succeeded)\b`)
@@ -342,7 +347,8 @@ func hintAllocConf(h *hintCollector, p *passage) {
 	}
 }
 
-// wholeWeights is the flag of a command that trains adapters unless it is told to train all of it.
+// wholeWeights matches the flag for training all weights, of a command that trains adapters by
+// default.
 var (
 	mlxCommand   = later(`mlx_lm(?:\.| )lora\b`)
 	wholeWeights = later(`fine-tune-type[= ](?:full|dora)`)
@@ -492,7 +498,7 @@ func (h *hintCollector) finish(log *Log) {
 	log.Hints = h.Hints
 }
 
-// nearest gives the limit declared closest to a place in the log.
+// nearest returns the limit declared closest to a place in the log.
 func (h *hintCollector) nearest(offset int64, by string) *event.Bytes {
 	var best *limitSeen
 	for i := range h.limits {
@@ -509,3 +515,6 @@ func (h *hintCollector) nearest(offset int64, by string) *event.Bytes {
 }
 
 func distance(a, b int64) int64 { return max(a-b, b-a) }
+
+// saveSetting is a setting of where and when checkpoints are saved: none is being saved there.
+var saveSetting = later(`(?i)-save_checkpoint|save_checkpoint(?:s?_\w+|["']?\s*[=:])`)

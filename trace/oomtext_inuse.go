@@ -2,8 +2,8 @@ package trace
 
 import "strings"
 
-// usage is what shows that a remedy is in use already: words of commands, settings, source lines
-// and files of a traceback. They count where nothing around them says the opposite.
+// usage holds signs that a remedy is already in use: words of commands, settings, source lines and
+// files of a traceback. They count unless something around them contradicts them.
 type usage struct {
 	id    string
 	words []string
@@ -90,7 +90,7 @@ var (
 	notReserved = later(`(?i)^xla_python_client_preallocate["'\]]*\s?[=:,]\s?["']?(?:false|0)`)
 )
 
-// valued notes that something is on, where its value says so.
+// valued returns a hint that notes a setting as on if its value matches.
 func valued(id string, is *expression) func(*hintCollector, *passage) {
 	return func(h *hintCollector, p *passage) {
 		rest := string(p.window.buf[p.at:min(p.window.lineEnd(p.at), p.at+60)])

@@ -57,7 +57,7 @@ func readKernelKill(p *passage) *Crash {
 	}
 	if rss == nil && !strings.Contains(strings.ToLower(t), "out of memory") &&
 		!strings.Contains(t, "total-vm") {
-		return nil // somebody's script tells of a process it killed
+		return nil // somebody's script reports a process that it killed
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.98, Where: event.WhereHost, Framework: "other"}
 	for _, line := range p.above(60) {
@@ -229,7 +229,7 @@ func readBareKill(p *passage) *Crash {
 		return ended
 	}
 	if p.cancelled() {
-		return nil // the scheduler's own line tells of that end
+		return nil // the scheduler's own line reports that end
 	}
 	if ended := p.endedOtherwise(); ended != nil {
 		return ended
@@ -253,13 +253,13 @@ func launcherOf(text string) string {
 	return ""
 }
 
-// byHand are commands that end other programs, at a prompt or as somebody tells of them.
+// byHand matches commands that end other programs, at a prompt or in somebody's description.
 var byHand = later(`(?:^|[$#>;&+] ?|sudo )(?:kill -(?:9|KILL|SIGKILL)\b|pkill\b|killall\b|docker (?:stop|kill|rm -f|compose down)|` +
 	`docker-compose down|scancel \d|timeout (?:-\S+ (?:(?:SIG)?(?:KILL|TERM|INT)|9|\d+[smh] )? ?)*\d+[smh]? \S|kubectl delete)|after docker (?:stop|kill|compose down)|` +
 	`^timeout: sending signal`)
 
-// cancelled reports whether the scheduler says close by that it ended the job itself: it kills what
-// is still there.
+// cancelled reports whether the scheduler logs nearby that it ended the job itself: it then kills
+// the processes that are left.
 func (p *passage) cancelled() bool {
 	for _, line := range append(p.above(12), p.following(4)...) {
 		if jobCancelled.MatchString(line) {
@@ -284,7 +284,7 @@ func (p *passage) endedByHand() *Crash {
 }
 
 // anotherReason is why those who run other people's programs end them, in their own words. A bare
-// SIGKILL beside it needs no shortage.
+// SIGKILL near it needs no shortage.
 var anotherReason = later(`(?i)DeadlineExceeded|longer than the specified deadline|\bhas timed out after|` +
 	`exceeded the (?:maximum|allowed) (?:execution|run(?:ning)?|wall)[ -]?time|(?:due to|reached|exceeded) (?:its |the )?` +
 	`(?:time|wall ?time|run ?time) limit|WORKER TIMEOUT|failed liveness probe|liveness probe failed|Preempting\b|Preempted by|` +
@@ -294,8 +294,8 @@ var anotherReason = later(`(?i)DeadlineExceeded|longer than the specified deadli
 // byKube are words of Kubernetes among those reasons.
 var byKube = later(`(?i)DeadlineExceeded|specified deadline|liveness probe|Preempt`)
 
-// endedOtherwise recognises a kill for which a line nearby gives another reason; nil where none
-// does.
+// endedOtherwise recognises a kill with another reason on a line nearby. It returns nil if there is
+// none.
 func (p *passage) endedOtherwise() *Crash {
 	for _, line := range append(p.above(10), p.following(8)...) {
 		if anotherReason.MatchString(line) && !aboutCode.MatchString(line) {
@@ -349,13 +349,13 @@ func readExit137(p *passage) *Crash {
 // Words around a launcher that ends its processes: of another reason, and of work that fills host
 // memory.
 var (
-	toldReason = later(`(?i)return code|Traceback|\b\w*(?:Error|Exception)\b|signal|exit ?code|KeyboardInterrupt`)
+	toldReason = later(`(?i)return code|Traceback|(?-i:\b[A-Z]\w*(?:Error|Exception)\b)|signal|exit ?code|KeyboardInterrupt`)
 	fillsHost  = later(`(?i)loading checkpoint|loading (?:the )?(?:model|weights)|offload|CPU Virtual Memory|cpu_adam|` +
 		`from_pretrained`)
 )
 
-// readLauncherKill reads DeepSpeed's launcher, which ends all ranks when one is gone. It counts
-// where nothing tells why and the last work that the log shows fills host memory.
+// readLauncherKill reads DeepSpeed's launcher, which ends all ranks when one is gone. It counts if
+// no reason appears around it, and if the last work that the log shows fills host memory.
 func readLauncherKill(p *passage) *Crash {
 	around := strings.Join(append(p.above(40), p.following(12)...), "\n")
 	if toldReason.MatchString(strings.ReplaceAll(around, "sigkill_handler", "")) ||

@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// Sniff looks at the first bytes of what a user handed over: packed or not, a pickled snapshot or
-// text. It gives the unpacked content from its beginning.
+// Sniff detects by its first bytes whether a user's file is packed, and whether it is a pickled
+// snapshot or text. It returns the unpacked content from its beginning.
 func (l Limits) Sniff(r io.Reader) (content io.Reader, snapshot bool, err error) {
 	plain, err := l.unpack(r)
 	if plain == nil {

@@ -168,7 +168,7 @@ func readCUDAOther(p *passage) *Crash {
 		return nil
 	}
 	if named(p.line()) {
-		return nil // by the words of a look-alike that says more
+		return nil // another reader has a more specific pattern for these words
 	}
 	return &Crash{Class: Other, Sure: 0.8, Where: event.WhereUnknown, Framework: "pytorch",
 		What: "the driver reports \"" + strings.TrimSpace(m[1]) + "\""}
@@ -211,7 +211,7 @@ func readPythonOther(p *passage) *Crash {
 	return nil
 }
 
-// withReason adds what an exception says of itself, where that is short.
+// withReason adds an exception's own message to its name, if the message is short.
 func withReason(name, message string) string {
 	if message = strings.TrimSpace(message); message == "" || len(message) > 120 {
 		return name
@@ -245,7 +245,7 @@ func (l lookalike) read(p *passage) *Crash {
 // diskCommand is `df` at a prompt and its rows, which name /dev/shm whether it is full or not.
 var diskCommand = later(`(?:^|[$#>] ?)df\b|^\s*\S+\s+\S+\s+\S+\s+\S+\s+(?:\d|[1-8]\d|9[0-4])%\s+/`)
 
-// spaceInShm tells a full /dev/shm from a full disk: both are "no space left on device".
+// spaceInShm distinguishes a full /dev/shm from a full disk: both are "no space left on device".
 func spaceInShm(p *passage) bool {
 	near := slices.DeleteFunc(append(p.above(4), p.following(3)...), diskCommand.MatchString)
 	text := strings.ToLower(strings.Join(near, "\n"))

@@ -45,7 +45,7 @@ func (p *passage) text() string {
 // "[rank1]:", srun's "1:".
 var streamMark = later(`^\s{0,8}(?:\[rank\d{1,5}\]:|\[\d{1,5}\]:|\d{1,4}: )`)
 
-// streamOf gives the mark of a line, empty without one.
+// streamOf returns the mark of a line, empty without one.
 func streamOf(line string) string {
 	if m := streamMark.FindStringSubmatch(line); m != nil {
 		return m[0]
@@ -115,8 +115,8 @@ func untilAgain(text, word string, before int) string {
 	return text
 }
 
-// following gives the cleaned line of the word and up to n more, as far as the window reaches. The
-// first is cut to begin at most 200 bytes before the word.
+// following returns the cleaned line of the word and up to n more, as far as the window reaches.
+// The first is cut to begin at most 200 bytes before the word.
 func (p *passage) following(n int) []string {
 	start := max(p.window.lineStart(p.at), p.at-200)
 	end := p.window.lineEnd(p.at)
@@ -143,7 +143,7 @@ func skipBreak(buf []byte, at int) int {
 	return at
 }
 
-// above gives up to n cleaned lines before the one of the word, nearest first.
+// above returns up to n cleaned lines before the one of the word, nearest first.
 func (p *passage) above(n int) []string {
 	var lines []string
 	start := p.window.lineStart(p.at)
@@ -172,7 +172,8 @@ const wentOnWithLess = "the program says that it went on with less"
 // gaveUp is what they print when nothing was left to try.
 var gaveUp = pattern(`no executable batch size|reached zero|no more retries|giving up|retries exhausted|max(?:imum)? retries|failed after \d+ (?:attempts|retries)`)
 
-// judgeSurvival calls a shortage survived where the program says right there that it goes on.
+// judgeSurvival classifies a shortage as survived if the lines around it show that the program goes
+// on.
 func (p *passage) judgeSurvival(c *Crash) {
 	above := p.above(24)
 	for _, line := range above {
@@ -270,7 +271,7 @@ func withoutPrefix(line string) string {
 var rankMark = later(`(?i)\[?\b(?:global_)?rank[ =:]?\s?(\d{1,6})\]?|RANK (\d{1,6})\b|worker_tp(\d+)|` +
 	`^\s*\[\d+,(\d{1,6})\]<std(?:err|out)>`)
 
-// rankIn gives the rank a line names before its message, -1 if none.
+// rankIn returns the rank a line names before its message, -1 if none.
 func rankIn(line string) int {
 	if m := rankMark.FindStringSubmatch(line[:min(len(line), 120)]); m != nil {
 		for _, digits := range m[1:] {
@@ -286,7 +287,7 @@ func rankIn(line string) int {
 // 167444480B.
 const size = `([\d][\d,]*\.?\d*)\s?([KMGTP]i?B?|[kmgt]i?b?|bytes|byte|B|gigabytes|megabytes)?\b`
 
-// sizeIn gives the first size a pattern captures as its groups 1 and 2. Sizes are binary whatever
+// sizeIn returns the first size a pattern captures as its groups 1 and 2. Sizes are binary whatever
 // the unit is called, as the programs that print them mean it.
 func sizeIn(re *expression, text string) *event.Bytes {
 	m := re.FindStringSubmatch(text)
@@ -327,7 +328,7 @@ func pattern(expr string) *expression {
 	return later(`(?i)` + strings.ReplaceAll(expr, "{size}", size))
 }
 
-// minus gives a - b where both are known, not below zero.
+// minus returns a - b where both are known, not below zero.
 func minus(a, b *event.Bytes) *event.Bytes {
 	if a == nil || b == nil {
 		return nil

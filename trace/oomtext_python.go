@@ -118,7 +118,7 @@ func arrayBytes(text string) *event.Bytes {
 }
 
 // memoryErrorLine is the exception at the end of a traceback, not a mention of it.
-var memoryErrorLine = later(`(?:^|[\s:.\]])(?:std::bad_alloc: )?(?:\w+\.)*_?(?:Array)?MemoryError\b(?::|$|[\s` + "`" + `"']*$)`)
+var memoryErrorLine = later(`(?:^|[\s:.\]])(?:std::bad_alloc: )?(?:\w+\.)*_?(?:Array)?MemoryError\b(?::|$|[\s` + "`" + `"']*$|\s+Traceback \(most recent)`)
 
 func readMemoryError(p *passage) *Crash {
 	line := withoutPrefix(p.line())

@@ -66,8 +66,9 @@ func TestSmallRefusalsOfTheDriver(t *testing.T) {
 	}
 }
 
-// TestHandlesAfterAWrongIndex: a library that could not make its handle, in a log that tells of an
-// index out of range, did not run out of memory. A sure one and any other passage stay as they are.
+// TestHandlesAfterAWrongIndex: a library that failed to create its handle did not run out of memory
+// if the log also shows an index out of range. A passage with a higher certainty and passages of
+// other kinds stay as they are.
 func TestHandlesAfterAWrongIndex(t *testing.T) {
 	status := Crash{Kind: "library_status", Class: Exhausted, Sure: 0.7, Where: event.WhereGPU}
 	sure, other := status, status

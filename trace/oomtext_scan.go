@@ -116,12 +116,12 @@ func (w *window) lines() int64 {
 	return w.newlines + 1
 }
 
-// near gives the bytes right around a position, lines or not.
+// near returns the bytes right around a position, lines or not.
 func (w *window) near(at int) []byte { return w.buf[max(0, at-96):min(len(w.buf), at+160)] }
 
-// lineAround gives the raw line that holds a position, cut to longestLine on either side. Carriage
-// returns and the two characters backslash and n end a line as newlines do: progress bars and JSON
-// strings.
+// lineAround returns the raw line that holds a position, cut to longestLine on either side.
+// Carriage returns and the two characters backslash and n end a line as newlines do: progress bars
+// and JSON strings.
 func (w *window) lineAround(at int) []byte { return w.buf[w.lineStart(at):w.lineEnd(at)] }
 
 func (w *window) lineStart(at int) int {
@@ -164,8 +164,8 @@ func (w *window) lineEnd(at int) int {
 
 var escapedNewline = []byte(`\n`)
 
-// endsLine tells the two characters backslash and n of a quoted string from a piece of a Windows
-// path (C:\new, a\\nb).
+// endsLine reports whether the two characters backslash and n are a line break in a quoted string.
+// They may also be part of a Windows path (C:\new, a\\nb).
 func endsLine(buf []byte, at int) bool {
 	if at < 0 || !bytes.HasPrefix(buf[at:], escapedNewline) || at > 0 && buf[at-1] == '\\' {
 		return false
@@ -233,7 +233,7 @@ func newWords(list []*telling) *words {
 	return w
 }
 
-// find gives the first word at or after from, the longest where several begin at the same place.
+// find returns the first word at or after from, the longest where several begin at the same place.
 func (w *words) find(text []byte, from int) (int, *telling) {
 	for i := from + w.shortest - 1; i < len(text); { // i is at least 3: words are longer
 		h := triple(binary.LittleEndian.Uint32(text[i-3:]))

@@ -52,7 +52,7 @@ func settleSkipped(log *Log) {
 	}
 }
 
-// settleRetries gives the end of a row of smaller and smaller batches the figures of its last one.
+// settleRetries sets the end of a series of ever smaller batches to the figures of its last one.
 func settleRetries(log *Log) {
 	end := slices.IndexFunc(log.Crashes, func(c Crash) bool { return c.Kind == "no_batch_left" })
 	if end < 0 || log.Crashes[end].Requested != nil {
@@ -68,7 +68,7 @@ func settleRetries(log *Log) {
 	}
 }
 
-// settleWorkers gives a worker that was killed the wall that the system names for the kill.
+// settleWorkers assigns a killed worker the limit that the system names for the kill.
 func settleWorkers(log *Log) {
 	wall := slices.IndexFunc(log.Crashes, func(c Crash) bool {
 		return c.Class == Exhausted && c.Where == event.WhereCgroup && c.Sure >= 0.8
@@ -88,8 +88,8 @@ func settleWorkers(log *Log) {
 // Exceptions that a process raises because another one is gone.
 var lostOther = later(`(?i)connection|broken ?pipe|EOFError|timeout|refused|unavailable|ActorDied|WorkerCrashed`)
 
-// settleStrangers looks at kills by the kernel in logs whose program says why it ended: where the
-// victim is some other program of the machine, the exception is what ended this one.
+// settleStrangers looks at kills by the kernel in logs that also contain the program's own
+// exception. If the victim is another program on the machine, the exception is what ended this one.
 func settleStrangers(log *Log) {
 	raised := slices.IndexFunc(log.Crashes, func(c Crash) bool {
 		return c.Kind == "other_python" && !lostOther.MatchString(c.What)
@@ -238,7 +238,7 @@ func settleFramework(c *Crash, log *Log) {
 // ofPython are words of an exception of Python or of PyTorch's own libraries.
 var ofPython = later(`RuntimeError|AcceleratorError|torch|THC|c10|NCCL|Traceback|CUDA kernel errors|pythonInterface|csrc/`)
 
-// echoes are kinds that only repeat, with less, what another kind says better.
+// echoes are kinds that only repeat, with less detail, what messages of other kinds report.
 var echoes = map[string][]string{
 	"kernel_invoked": {"kernel_kill"},
 	"bare_kill": {"kernel_kill", "slurm_oom", "slurm_state", "kube_oom", "ray_oom", "exit_137",
@@ -289,7 +289,7 @@ func dropEchoes(log *Log) {
 	})
 	log.Crashes = slices.DeleteFunc(log.Crashes, func(c Crash) bool {
 		if c.Kind == "other_python" && ended {
-			return true // the exception has been read for what it says
+			return true // the content of the exception has been used already
 		}
 		if c.Class != Exhausted {
 			return false
@@ -365,7 +365,7 @@ func mergeTensorAndAllocator(log *Log) {
 		return (c.Kind == "tf_tensor" || c.Kind == "jax_exhausted" &&
 			log.Hints.Frameworks["jax"]) && c.Class == Exhausted
 	})
-	if tensor < 0 { // a copy that failed tells who asked for it, the allocator how much
+	if tensor < 0 { // a failed copy shows who asked for it, the allocator how much
 		tensor = slices.IndexFunc(log.Crashes, func(c Crash) bool {
 			return c.Kind == "tf_library" && strings.Contains(c.Text, "Dst tensor")
 		})
@@ -382,8 +382,8 @@ func mergeTensorAndAllocator(log *Log) {
 		func(c Crash) bool { return c.Kind == "tf_allocator" && c.Class == Exhausted })
 }
 
-// First gives the index of the cause: the earliest sure shortage, else the likeliest one, else what
-// it was instead. It is -1 where the log tells of no end at all.
+// First returns the index of the cause: the earliest sure shortage, else the likeliest one, else an
+// end of another kind. It returns -1 if the log shows no end at all.
 func (l *Log) First() int {
 	best, score := -1, 0.0
 	for i, c := range l.Crashes {

@@ -134,11 +134,11 @@ type sign struct {
 	is   *expression
 }
 
-// statesBegun is what DeepSpeed announces before it makes the optimizer's states, with nothing that
-// tells of their end.
+// statesBegun matches DeepSpeed's message before it creates the optimizer's states. It does not
+// count if statesMade matches too.
 var statesBegun = later(`(Before initializing optimizer states)`)
 
-// statesMade is what it announces once they exist.
+// statesMade matches its message once they exist.
 var statesMade = later(`After initializing optimizer states|After initializing ZeRO optimizer`)
 
 // signsNear are looked for in the lines around a crash.
@@ -392,13 +392,14 @@ var notOffloaded = later(`(?i)enable_\w*cpu_offload\w*|[\w.-]*(?:no|without|wo|n
 var otherImages = later(`(?i)(?:docker|container|base|oci|disk|ami|pull\w*|push\w*) images?\b|\bimage: |` +
 	`memory patches|to avoid fragmentation|memory segment\w*|segmentation fault|expandable_segments?`)
 
-// bothSaid names training and evaluation in one breath, which tells of neither.
+// bothSaid matches training and evaluation named together, which is evidence of neither.
 var bothSaid = later(`(?i)\btrain(?:ing)? (?:or|and) (?:evaluat\w+|validat\w+|testing)`)
 
-// installed are paths of an environment: the folder that it lies in says nothing about the program.
+// installed matches paths of a Python environment: the folder it is in is no evidence about the
+// program.
 var installed = later(`[^\s"']*[/\\](?:\.?v?envs?|conda|miniconda3?|anaconda3?)[/\\][^\s"']*?(?:site|dist)-packages`)
 
-// absent are lines in which Lightning says that a device is not there.
+// absent matches Lightning's lines about a device that is not there.
 var absent = later(`(?i)\b(?:TPU|IPU|HPU|XPU|MPS|CUDA|GPU) available: (?:None|False)[^\n]*`)
 
 func (s *Signs) add(text string) {
@@ -485,8 +486,8 @@ func evalBars() []*expression {
 
 var anyBar = later(`\[ {0,4}\d+/\d+\]|\d{1,3}%|\b\d+/(?:\d+|\?) ?\[|\b\d+it \[`)
 
-// evalLast gives the batches that the progress bar nearest above tells of, where that bar belongs
-// to an evaluation; empty where it does not.
+// evalLast returns the number of batches on the nearest progress bar above, or "" if that bar does
+// not belong to an evaluation.
 func (p *passage) evalLast() string {
 	for _, line := range p.above(60) { // the nearest comes first
 		line = line[max(0, len(line)-signsLine):]
@@ -611,7 +612,8 @@ var localRanks = later(`(?i)local_rank["']?\s?[=:]\s?["']?(\d{1,4})|\brank(\d{1,
 // endedToo is what torchrun prints for each other rank of the machine when one has failed.
 var endedToo = later(`Sending process (\d+) closing signal`)
 
-// ranksIn is the number of ranks on one machine that a text tells of, 0 where it tells of none.
+// ranksIn returns the number of ranks on one machine that a text mentions, or 0 if it mentions
+// none.
 func ranksIn(text string) int {
 	most := 0
 	for _, m := range localRanks.FindAllStringSubmatch(text, 64) {

@@ -10,7 +10,7 @@ import (
 // TestNoMatchWithoutALiteral: what the quick look passes over, no expression of the signs matches,
 // over all sample logs.
 func TestNoMatchWithoutALiteral(t *testing.T) {
-	paths, err := filepath.Glob(filepath.Join("..", "diagnose", "testdata", "logs", "*.txt"))
+	paths, err := filepath.Glob(filepath.Join("..", "explain", "testdata", "logs", "*.txt"))
 	if err != nil || len(paths) == 0 {
 		t.Fatal("no sample logs: ", err)
 	}

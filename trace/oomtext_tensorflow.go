@@ -137,8 +137,8 @@ func readTFAllocator(p *passage) *Crash {
 
 var driverRefused = later(`(?i)failed to allocate [\d.]+\s?[KMGTP]?i?B? \((\d+) ?(?:bytes|B)\) from device: .{0,40}?(?:CUDA_ERROR_OUT_OF_MEMORY|HIP_ERROR_OutOfMemory|hipError)`)
 
-// readTFBackpedal reads a refusal of the driver, after which TensorFlow asks for nine tenths.
-// Whether it got anything is settled at the end: the row of sizes tells.
+// readTFBackpedal reads a refusal of the driver, after which TensorFlow asks for nine tenths of the
+// size. Whether it got any memory is decided at the end, from the sequence of sizes.
 func readTFBackpedal(p *passage) *Crash {
 	m := driverRefused.FindStringSubmatch(p.text())
 	if m == nil {

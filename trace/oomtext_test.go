@@ -195,7 +195,7 @@ func TestReadErrorKeepsWhatWasRead(t *testing.T) {
 }
 
 func FuzzReadLog(f *testing.F) {
-	samples, _ := filepath.Glob(filepath.Join("..", "diagnose", "testdata", "logs", "*.txt"))
+	samples, _ := filepath.Glob(filepath.Join("..", "explain", "testdata", "logs", "*.txt"))
 	for _, path := range samples {
 		text, err := os.ReadFile(path)
 		if err != nil {

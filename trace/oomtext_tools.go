@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// tools are programs and libraries that train by settings of their own: their users write neither
-// the loop nor the arguments of the library below it. A word too many costs lines of code in an
-// answer, one too few gives the settings of another program.
+// tools are programs and libraries that have training settings of their own: their users write
+// neither the loop nor the arguments of the library below it. With a word too many, an answer loses
+// its lines of code. With one too few, it names the settings of another program.
 var tools = []string{
 	// detection, segmentation and other vision
 	"ultralytics", "yolo task=", "yolo detect", "yolo segment", "yolo train", "yolox/", "mmdet",

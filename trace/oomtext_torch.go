@@ -81,7 +81,7 @@ var (
 	deviceOOM    = pattern(`\b(CUDA|HIP|XPU|NPU|MUSA|MLU|HPU|GCU|PrivateUse1|SDAA|DCU) (?:OOM|out of memory)|memory block with size larger`)
 	triedSize    = pattern(`(?:tried|trying) to (?:allocate|map) {size}`)
 	wantedSize   = pattern(`requested size:? {size}`)
-	oldTotal     = pattern(`{size} total capacity`)
+	oldTotal     = pattern(`{size} total ?capacity`)
 	newTotal     = pattern(`total capac(?:i?)ty of {size}|GPU \d+ total: {size}`)
 	oldUsed      = pattern(`{size} already allocated`)
 	newUsed      = pattern(`{size} is allocated by PyTorch`)
@@ -232,7 +232,8 @@ var supposed = pattern(`\b(?:fix(?:e[sd]|ing)?|avoid\w*|prevent\w*|handl\w+|catc
 	`never|did not|does not|no)\b[^.\n]{0,60}(?:out of memory|\boom\b)|` +
 	`(?:out of memory|\boom\b)[^.\n]{0,40}\b(?:test|tests|check|checks|handling|handler|errors? (?:can|may|might))\b`)
 
-// toReader is the beginning of a sentence that tells a reader what to do if something happens.
+// toReader matches the beginning of a sentence with advice for the reader in case something
+// happens.
 var toReader = later(`(?i)\b(?:if|when|whenever|in case|should) you(?:r|'re)?\b(?:[^.\n]|\.\S){0,100}$`)
 
 // advises reports whether the telling word stands in such a sentence.
@@ -309,7 +310,7 @@ var rawCUDA = pattern(`\b(?:(?:CUDA|HIP) (?:driver |runtime |kernel )?(?:error|f
 	`[^.;]{0,120}?out of memory|Error out of memory at line \d+`)
 
 // ownChecks are what programs in CUDA C++ print where they check each call themselves: the words of
-// cudaGetErrorString beside a file and a line.
+// cudaGetErrorString with a file and a line.
 var ownChecks = later(`(?i)(?:\b(?:gpu|cuda|hip)\w{0,8}assert: out of memory \S+ \d+|` +
 	`\b(?:cuda|hip) (?:runtime )?error (?:at|in)[: ][^\n]{0,120}\.(?:cu|cuh|cpp|cc|h|hpp)[: (]{1,3}\d+\)?[^\n]{0,80}\s+` +
 	`[^\n]{0,40}\bout of memory|checkcudaerrors[^\n]{0,200}\b(?:out of memory|cudaErrorMemoryAllocation))`)
@@ -419,7 +420,8 @@ func readTorchWorker(p *passage) *Crash {
 // curedSo is what people write whom a change has helped.
 var curedSo = later(`(?i)\b(?:solved|fixed|fixes|works now|helped|resolved|resolves|went away)\b|解决`)
 
-// roomInShm gives what somebody says of workers or of /dev/shm that speaks against a full one.
+// roomInShm returns a remark about workers or /dev/shm from which it follows that /dev/shm is not
+// full.
 func (p *passage) roomInShm() string {
 	text := p.around()
 	var said Signs
@@ -506,7 +508,7 @@ func readNCCLAlloc(p *passage) *Crash {
 var warnedOOM = pattern(`OOM on device (\d+)\D{0,40}allocate {size} ?\(free: {size}, total: {size}`)
 
 // readTorchWarned reads the line that PyTorch logs when an allocation fails; the exception usually
-// follows and says more.
+// follows and has more details.
 func readTorchWarned(p *passage) *Crash {
 	m := warnedOOM.FindStringSubmatch(p.text())
 	if m == nil {
@@ -590,7 +592,7 @@ func readTorchClass(p *passage) *Crash {
 		Framework: "pytorch", Requested: sizeIn(triedSize, t)}
 }
 
-// classRaised is the line of an exception: its class comes first, and then what it says.
+// classRaised matches the line of an exception: first its class, and then its message.
 var classRaised = later(`^\s*torch(?:\.cuda)?\.OutOfMemoryError(?::|\s*$)`)
 
 // readDispatched reads a refusal to load: the parts of a model that found no room on the cards may
@@ -628,7 +630,7 @@ var (
 	enginePeak    = pattern(`activation peak memory takes {size}`)
 )
 
-// engineSum writes what an engine says that it has and needs before its cache.
+// engineSum writes the memory that an engine reports and needs before its cache.
 func engineSum(share, allowed, text string) string {
 	weights, peak := sizeIn(engineWeights, text), sizeIn(enginePeak, text)
 	if weights == nil || peak == nil {

@@ -10,7 +10,7 @@ import (
 	"memroom/event"
 )
 
-// figures are the sizes a message tells of; 0 is what it does not tell.
+// figures are the sizes in a message, or 0 for those that it does not contain.
 type figures struct{ asked, capacity, live, idle, free event.Bytes }
 
 // wording writes figures as one version of a program does.

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// ending is one way in which programs say that something ended. read gives nil where the telling
+// ending is one kind of message with which programs report an end. read returns nil if the telling
 // word means something else.
 type ending struct {
 	kind    string
@@ -15,7 +15,7 @@ type ending struct {
 	mayPass bool // programs are known to catch it and go on
 }
 
-// entry says which words tell of which endings, in the order in which these are tried.
+// entry maps words to the endings they announce, in the order in which these are tried.
 type entry struct {
 	words   []string // lower case, at least six bytes
 	endings []*ending
@@ -23,8 +23,8 @@ type entry struct {
 	follow  func(*hintCollector, *passage) // asked every time: the last one counts; must be cheap
 }
 
-// vocabulary is every telling word. The tables stand beside the readers of each family. It is made
-// for the first log: it takes half a MiB, and most processes read none.
+// vocabulary is every telling word. The tables stand in the files of each family's readers. It is
+// made for the first log: it takes half a MiB, and most processes read none.
 var vocabulary = sync.OnceValue(func() *words {
 	return newWords(tellings(slices.Concat(
 		torchWords, tensorflowWords, jaxWords, deviceWords, pythonWords, kernelWords,
@@ -67,8 +67,9 @@ func tellings(entries []entry) []*telling {
 	return inherit(list)
 }
 
-// inherit lets a word ask the hints of those that it begins with: of several words at one place
-// only the longest is found. One that tells of an ending, or follows the log, is left as it is.
+// inherit lets a word also use the hints of shorter words that it begins with, because only the
+// longest of several words at one place is found. A word that announces an ending or follows the
+// log is left as it is.
 func inherit(list []*telling) []*telling {
 	own := make([]func(*hintCollector, *passage), len(list))
 	for i, t := range list {

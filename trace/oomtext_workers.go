@@ -24,7 +24,7 @@ var workerWords = []entry{
 var (
 	poolWorker = &ending{kind: "pool_worker", read: readPoolWorker, frames: true}
 	kernelDied = &ending{kind: "kernel_died", read: readKernelDied}
-	// the same in somebody's own words, beside a buffer that was not full yet
+	// the same in somebody's own words, next to a buffer that was not full yet
 	kernelCrash = &ending{kind: "kernel_died", read: readKernelCrash}
 )
 
@@ -65,7 +65,7 @@ func readPoolWorker(p *passage) *Crash {
 	return c
 }
 
-// What a scheduler or a person says of a job's largest use of host memory, and of what it may use.
+// Words of a scheduler or a person for a job's peak use of host memory, and for its limit.
 var (
 	peakBytes = later(`(?i)\b(?:max(?:imum)?|peak)[ _](?:memory|rss)[ _](?:usage|used?)[ _]in[ _]bytes\s?[:=]\s?(\d+)`)
 	peakUsed  = pattern(`(?:(?:max(?:imum)?|peak)[ _](?:host |cpu )?` +
@@ -75,7 +75,7 @@ var (
 	granted = pattern(`(?:--mem[= ]|Memory Efficiency: [\d.]+% of ){size}`)
 )
 
-// jobPeak gives both where the lines around the message have them.
+// jobPeak returns both where the lines around the message have them.
 func jobPeak(p *passage) (peak, limit *event.Bytes) {
 	text := strings.Join(slices.Concat(p.above(60), p.following(20)), "\n")
 	limit = firstSize(sizeIn(granted, text), sizeIn(mayUse, text))
@@ -88,8 +88,8 @@ func jobPeak(p *passage) (peak, limit *event.Bytes) {
 // aboutPool are exceptions that only tell that a worker is gone, or that memory was short.
 var aboutPool = later(`(?i)memory|worker|alloc|\boom\b|no longer alive|abruptly|terminated|killed|pool|6 feet under`)
 
-// ownException gives the exception of a worker that stands above the words of its pool; empty where
-// none does. It tells why the worker ended, which the pool does not know.
+// ownException returns the exception of a worker from the lines above its pool's message, or "" if
+// there is none. It shows why the worker ended, which the pool does not know.
 func ownException(p *passage) string {
 	for _, line := range slices.Concat(p.above(60), unpicklable(p.following(4))) {
 		m := raisedByName.FindStringSubmatch(strings.TrimSpace(withoutPrefix(line)))
@@ -100,7 +100,7 @@ func ownException(p *passage) string {
 	return ""
 }
 
-// unpicklable gives the lines below that say what could not be handed to a worker.
+// unpicklable returns the lines below that say what could not be handed to a worker.
 func unpicklable(lines []string) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
 		return !strings.Contains(strings.ToLower(line), "pickle")
@@ -117,8 +117,8 @@ var (
 	bufferFilled = later(`(?i)shuffle buffer filled|\b\d+/\d+ \[=|loss: \d|Traceback`)
 )
 
-// readKernelCrash reads a shuffle buffer that was still being filled when somebody's kernel went
-// away. A log that goes on tells of no end here.
+// readKernelCrash reads a shuffle buffer that was still being filled when a notebook's kernel died.
+// If the log goes on after that, it was not an end.
 func readKernelCrash(p *passage) *Crash {
 	below := strings.Join(p.following(12)[1:], "\n")
 	around := strings.Join(p.above(20), "\n") + "\n" + below

@@ -36,7 +36,7 @@ func (p *passage) width() int {
 	return most
 }
 
-// below gives the cleaned line of the word and up to n more, with the blanks in front of them.
+// below returns the cleaned line of the word and up to n more, with the blanks in front of them.
 func (p *passage) below(n int) []string {
 	start, end := p.window.lineStart(p.at), p.window.lineEnd(p.at)
 	lines := []string{cleanLine(p.window.buf[start:end])}

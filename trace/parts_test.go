@@ -90,8 +90,8 @@ func blockHeader(file []byte, flags byte, fields ...byte) []byte {
 	return slices.Concat(file[:12], header, file[12+old:])
 }
 
-// TestXZHeaders: what a block's header says of sizes, filters and dictionaries is held against what
-// is in it.
+// TestXZHeaders: the sizes, filters and dictionaries in a block's header are checked against the
+// block's contents.
 func TestXZHeaders(t *testing.T) {
 	plain := bytes.Repeat([]byte("memory "), 20)
 	file := xzed(t, xz.WriterConfig{CheckSum: xz.CRC32}, plain)
@@ -238,7 +238,7 @@ func TestStatesAndPoolsOfSnapshots(t *testing.T) {
 	}
 }
 
-// TestPoolsAreFew: of a file with very many only the first are told apart.
+// TestPoolsAreFew: in a file with very many pools, those beyond the limit share the last number.
 func TestPoolsAreFew(t *testing.T) {
 	m := &machine{poolIDs: map[event.PoolID]int{}}
 	for i := range maxPools + 10 {

@@ -23,7 +23,7 @@ func newPickler(proto byte, cpp bool) *pickler {
 
 func (p *pickler) op(b ...byte) *pickler { p.b = append(p.b, b...); return p }
 
-// put stores the top of the stack in the next memo slot and gives its number.
+// put stores the top of the stack in the next memo slot and returns the slot's number.
 func (p *pickler) put() int {
 	slot := p.next
 	p.next++

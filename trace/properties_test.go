@@ -64,7 +64,7 @@ func TestVersionsByTheirKeys(t *testing.T) {
 	}
 }
 
-// brokenReader gives some bytes, then fails.
+// brokenReader returns some bytes, then fails.
 type brokenReader struct {
 	text io.Reader
 	err  error
@@ -92,14 +92,15 @@ func TestFailingSourcesAreErrors(t *testing.T) {
 	}
 }
 
-// TestFiguresOfCrashesAreFigures: whatever a log says, certainty is a share, sizes are not negative
-// and its kind and place are named. Ray's store at capacity counts only where a check failed.
+// TestFiguresOfCrashesAreFigures: for every log, certainty is between 0 and 1, sizes are not
+// negative, and the kind and place of a crash are named. Ray's store at capacity counts only if a
+// check failed.
 func TestFiguresOfCrashesAreFigures(t *testing.T) {
 	texts := map[string][]byte{
 		"ray":                          []byte("(raylet) plasma store at capacity\n(raylet) Check failed: entry\n"),
 		"ray at the end of a sentence": []byte("E1 plasma store at capacity, spilling\nall is well\n"),
 	}
-	files, err := filepath.Glob(filepath.Join("..", "diagnose", "testdata", "logs", "*.txt"))
+	files, err := filepath.Glob(filepath.Join("..", "explain", "testdata", "logs", "*.txt"))
 	if err != nil || len(files) < 20 {
 		t.Fatalf("%d logs, %v", len(files), err)
 	}

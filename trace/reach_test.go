@@ -7,8 +7,8 @@ import (
 	"memroom/event"
 )
 
-// TestHowFarWordsReach: a line says something about another one up to so many lines away. Each case
-// has both, and what the log is read as while they belong together.
+// TestHowFarWordsReach: a line affects the meaning of another one only up to some number of lines
+// away. Each case has both lines, and how the log is read while they are close enough.
 func TestHowFarWordsReach(t *testing.T) {
 	first := func(log *Log) *Crash {
 		if i := log.First(); i >= 0 {

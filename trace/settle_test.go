@@ -209,8 +209,8 @@ func TestAfterABrokenContext(t *testing.T) {
 	}
 }
 
-// TestVictimsOfTheKernel: in a log whose program says why it ended, the kernel's victim is another
-// program, unless it is Python's or is not named.
+// TestVictimsOfTheKernel: in a log with the program's own exception, the kernel's victim is taken
+// for another program, unless it is a Python process or is not named.
 func TestVictimsOfTheKernel(t *testing.T) {
 	for name, c := range map[string]struct {
 		raised, victim string
@@ -309,7 +309,7 @@ func TestRefusalsOfTheDriver(t *testing.T) {
 	}
 }
 
-// TestEchoes: what another message says better is left out, and nothing else.
+// TestEchoes: only messages that another one repeats in more detail are left out.
 func TestEchoes(t *testing.T) {
 	asked := event.Bytes(5)
 	full := Crash{Kind: "torch_device", Class: Exhausted, Where: event.WhereGPU,

@@ -101,7 +101,7 @@ const (
 	shapeNote
 )
 
-// shapeOf tells what a dict is by a key that only that kind has.
+// shapeOf returns the kind of a dict, by a key that only that kind has.
 func shapeOf(items []value) shape {
 	for i := 0; i < len(items); i += 2 {
 		if items[i].tag != tagText {
@@ -212,7 +212,7 @@ func (m *machine) fillOther(from int) error {
 	return nil
 }
 
-// number gives an integer and takes everything else as 0.
+// number returns an integer and takes everything else as 0.
 func (v *value) number() int64 {
 	switch v.tag {
 	case tagInt:
@@ -343,7 +343,7 @@ func (m *machine) segment(items []value) int64 {
 	return int64(len(m.segments) - 1)
 }
 
-// blocksOf gives a segment its own copy of the blocks in a list.
+// blocksOf returns a segment with its own copy of the blocks in a list.
 func (m *machine) blocksOf(v *value) []event.Block {
 	if v.tag != tagList {
 		return nil
@@ -393,7 +393,7 @@ func (m *machine) block(items []value) int64 {
 	return int64(len(m.blocks) - 1)
 }
 
-// newestPast gives the first element of a block's history: the allocation that holds it.
+// newestPast returns the first element of a block's history: the allocation that holds it.
 func (m *machine) newestPast(v *value) *past {
 	if v.tag == tagList && len(m.lists[v.n]) > 0 && m.lists[v.n][0].tag == tagPast {
 		return &m.pasts[m.lists[v.n][0].n]

@@ -8,7 +8,7 @@ import (
 	"memroom/event"
 )
 
-// Snapshot is what a file written by torch.cuda.memory._dump_snapshot says.
+// Snapshot is the content of a file written by torch.cuda.memory._dump_snapshot.
 type Snapshot struct {
 	Recordings  []event.Recording // one for each device that has a history or memory
 	Stacks      *Stacks
@@ -16,7 +16,7 @@ type Snapshot struct {
 	Annotations []Annotation
 	Version     Version
 
-	// Truncated says that reading ended before the file did, or before its end should have come:
+	// Truncated is set if reading ended before the file did, or before its end should have come:
 	// what was read up to Offset is here. Reason is one line.
 	Truncated bool
 	Offset    int64
@@ -65,9 +65,9 @@ func (l Limits) Open(path string) (*Snapshot, error) {
 	return s, nil
 }
 
-// ReadSnapshot reads a pickled snapshot, plain or packed with gzip, xz or zstd. A file that breaks
-// off or goes wrong after events or segments were read gives what was read, marked as truncated; an
-// error means that nothing useful was found.
+// ReadSnapshot reads a pickled snapshot, plain or packed with gzip, xz or zstd. If the file ends
+// early or is damaged after events or segments were read, it returns what was read, marked as
+// truncated. An error means that nothing useful was found.
 func (l Limits) ReadSnapshot(r io.Reader) (*Snapshot, error) {
 	plain, err := l.unpack(r)
 	if err != nil {

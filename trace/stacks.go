@@ -20,10 +20,10 @@ type frame struct {
 	line       int32
 }
 
-// Len gives the number of different stacks, the empty one included. StackIDs are below it.
+// Len returns the number of different stacks, the empty one included. StackIDs are below it.
 func (s *Stacks) Len() int { return len(s.ends) }
 
-// Frames gives a stack, innermost frame first. The slice is new; the strings are shared.
+// Frames returns a stack, innermost frame first. The slice is new; the strings are shared.
 func (s *Stacks) Frames(id event.StackID) []event.Frame {
 	var frames []event.Frame
 	for _, f := range s.refs(id) {
@@ -32,8 +32,8 @@ func (s *Stacks) Frames(id event.StackID) []event.Frame {
 	return frames
 }
 
-// Each goes over a stack from the innermost frame outwards until f says stop, without making
-// anything.
+// Each calls f for the frames of a stack, from the innermost outwards, until f returns false. It
+// allocates nothing.
 func (s *Stacks) Each(id event.StackID, f func(event.Frame) bool) {
 	for _, ref := range s.refs(id) {
 		if !f(s.frame(ref)) {
@@ -77,7 +77,7 @@ type guess struct {
 	id  event.StackID
 }
 
-// next gives what followed the last four stacks, and what followed the last two, the last time.
+// next returns what followed the last four stacks, and what followed the last two, the last time.
 func (in *interner) next() [2]*guess {
 	const half = uint32(len(in.guesses) / 2)
 	return [2]*guess{&in.guesses[in.past*0x9e3779b1>>20%half],
@@ -130,7 +130,7 @@ func (in *interner) add(s string) uint32 {
 	return id
 }
 
-// text gives the number of a string. Beyond the limits new strings are the empty one.
+// text returns the number of a string. Beyond the limits new strings are the empty one.
 func (in *interner) text(b []byte) uint32 {
 	if string(b) == in.strings[in.lastText] {
 		return in.lastText // "N/A" comes once an event
@@ -156,7 +156,7 @@ func (in *interner) addFrame(f frame) uint32 {
 	return id
 }
 
-// stack gives the number of a stack made of the frames of base followed by those named by the
+// stack returns the number of a stack made of the frames of base followed by those named by the
 // values; ok is false if some of these are no frames.
 func (in *interner) stack(base event.StackID, values []value) (id event.StackID, ok bool) {
 	key := append(in.scratch[:0], in.refs(base)...)
@@ -171,7 +171,7 @@ func (in *interner) stack(base event.StackID, values []value) (id event.StackID,
 	return in.stackOf(key), true
 }
 
-// stackOf gives the number of a stack of frames.
+// stackOf returns the number of a stack of frames.
 func (in *interner) stackOf(frames []uint32) event.StackID {
 	hash := hashFrames(frames)
 	for ; ; hash++ {
@@ -194,7 +194,7 @@ func (in *interner) stackOf(frames []uint32) event.StackID {
 	return id
 }
 
-// hashFrames mixes frame numbers. Stacks that collide are told apart by comparing them.
+// hashFrames mixes frame numbers. Stacks that collide are distinguished by comparing them.
 func hashFrames(frames []uint32) uint64 {
 	h := uint64(len(frames)) + 0x9e3779b97f4a7c15
 	for _, f := range frames {

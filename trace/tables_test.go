@@ -110,7 +110,7 @@ func TestTheFullestCard(t *testing.T) {
 	}
 }
 
-// TestTablesBesideAnEnd: commands that people run beside a crash, as they print it.
+// TestTablesBesideAnEnd: commands that people run next to a crash, as they print it.
 func TestTablesBesideAnEnd(t *testing.T) {
 	const oom = "RuntimeError: CUDA error: out of memory\n"
 	for name, c := range map[string]struct {
@@ -199,7 +199,7 @@ func TestRowsThatAreKept(t *testing.T) {
 	}
 }
 
-// besideOf gives the sizes that a log shows beside its end.
+// besideOf returns the sizes that a log shows near its end.
 func besideOf(t *testing.T, text string) sizesSeen {
 	t.Helper()
 	reader := &logReader{log: &Log{}, window: newWindow(strings.NewReader(text)),

@@ -22,7 +22,7 @@ import (
 	"memroom/testenv"
 )
 
-// allocated gives the bytes that f allocates.
+// allocated returns the bytes that f allocates.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -120,7 +120,7 @@ func (x *xzReader) streamHeader() error {
 	return err
 }
 
-// newCheck gives the checksum of a kind and its length; nil for none.
+// newCheck returns the checksum of a kind and its length; nil for none.
 func newCheck(kind byte) (hash.Hash, int, error) {
 	switch kind {
 	case 0:
@@ -136,7 +136,7 @@ func newCheck(kind byte) (hash.Hash, int, error) {
 }
 
 // nextBlock opens the next block, or reads what follows the last one: the index, and perhaps
-// another stream. It gives io.EOF at the end of the file.
+// another stream. It returns io.EOF at the end of the file.
 func (x *xzReader) nextBlock() error {
 	size, err := x.src.ReadByte()
 	if err != nil {
@@ -189,7 +189,7 @@ func (x *xzReader) openBlock(h []byte) error {
 	return x.decode(block, dict)
 }
 
-// decode gives the block its decoder, with a dictionary no larger than it can need.
+// decode returns the decoder of a block, with a dictionary no larger than it can need.
 func (x *xzReader) decode(block *xzBlock, dict int64) error {
 	if block.left >= 0 {
 		dict = min(dict, block.left)
@@ -282,7 +282,7 @@ func (b *indexBytes) ReadByte() (byte, error) {
 	return b.src.ReadByte()
 }
 
-// nextStream reads the header of another stream, behind padding, or gives io.EOF.
+// nextStream reads the header of another stream, after padding, or returns io.EOF.
 func (x *xzReader) nextStream() error {
 	for {
 		head, err := x.src.Peek(4)

@@ -52,7 +52,8 @@ const (
 	StopDone // it reached MaxT
 )
 
-// Report takes a trial's value at time t and says whether it goes on. NaN is worse than anything.
+// Report takes a trial's value at time t and reports whether it goes on. NaN is worse than
+// anything.
 func (a *ASHA) Report(trial, t int, value float64) Decision {
 	if a.MaxT > 0 && t >= a.MaxT {
 		return StopDone

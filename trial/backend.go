@@ -9,7 +9,8 @@ import (
 type Backend interface {
 	// Capacity is what there is, and what is free now.
 	Capacity() (Capacity, error)
-	// Prepare makes the record of an attempt and gives the name under which it can be found again.
+	// Prepare makes the record of an attempt and returns the name under which it can be found
+	// again.
 	Prepare(Launch) (run string, err error)
 	// Start begins a prepared attempt. Its end is an event, also when it cannot be started.
 	Start(run string) error
@@ -55,7 +56,7 @@ type Happening struct {
 	// Tight: it is close to its limit or stands still there. Told at once, because standing still
 	// costs its time; what it holds is read with Usage.
 	Tight bool
-	// Gone: its processes have ended and their memory is back. How it ended is told later.
+	// Gone: its processes have ended and their memory is back. A later event reports how it ended.
 	Gone bool
 	End  *Outcome // it has ended
 }

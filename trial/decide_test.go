@@ -156,8 +156,8 @@ func TestValueOfATrial(t *testing.T) {
 		{Options{Mode: "min"}, []float64{1, nan}, "failed: its last loss is NaN, not a number to compare"},
 		{Options{Mode: "min"}, []float64{nan, 1}, "finished 1"},
 		{Options{Mode: "min"}, []float64{inf}, "failed: its last loss is +Inf, not a number to compare"},
-		{Options{Mode: "min"}, nil, "failed: it ended well and never reported loss: print it as a line " +
-			"such as loss=0.1, or as JSON; --metric names another one"},
+		{Options{Mode: "min"}, nil, "failed: it finished without reporting loss: print it as a line " +
+			"such as loss=0.1, or as JSON, or name what it does report with --metric"},
 	} {
 		c.options.Metric = "loss"
 		s := started(c.options, gib)
@@ -176,7 +176,8 @@ func TestValueOfATrial(t *testing.T) {
 	}
 }
 
-// TestReadingsOfMoreTrustReplaceOthers: what was guessed from a log goes when the program tells.
+// TestReadingsOfMoreTrustReplaceOthers checks that values guessed from a log are dropped once the
+// program reports its own.
 func TestReadingsOfMoreTrustReplaceOthers(t *testing.T) {
 	s := started(Options{Mode: "min"}, gib)
 	for _, r := range []Reading{{Value: 1, Step: -1, Trust: 1}, {Value: 2, Step: -1, Trust: 1},

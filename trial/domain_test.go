@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestDomainsOfStudyFiles: each way to write a parameter in W&B's, NNI's, Katib's or our own words
-// gives the values at shares 0, 0.5 and just below 1 with their kind.
+// TestDomainsOfStudyFiles checks, for each way to write a parameter in W&B's, NNI's, Katib's or our
+// own words, the values at shares 0, 0.5 and just below 1, and their kind.
 func TestDomainsOfStudyFiles(t *testing.T) {
 	for raw, want := range map[string]string{
 		`"uniform(0, 4)"`: "0.0 2.0 3.9999999999999996", `"adam"`: "adam adam adam", `3`: "3 3 3",
@@ -337,5 +337,14 @@ func TestLinesThatAreWrittenOver(t *testing.T) {
 	}
 	if got := r.Feed([]byte("loss=8\n")); len(got) != 1 || got[0].Value != 8 {
 		t.Errorf("the line after it: %+v", got)
+	}
+}
+
+// TestParamsStayInTheirLine: a value with a line end in it makes no second line.
+func TestParamsStayInTheirLine(t *testing.T) {
+	p := Params{{Name: "a\nb", Value: Value{Data: "1\ntrial 0 finished\x1b[2J"}},
+		{Name: "lr", Value: Value{Data: 0.5}}}
+	if got, want := p.String(), `"a\nb"="1\ntrial 0 finished\x1b[2J" lr=0.5`; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -34,8 +34,8 @@ func TestWholeNumbersLieOnTheirSteps(t *testing.T) {
 	}
 }
 
-// TestLineOfLogarithms: a memory model of logarithms gives bytes, not their logarithm, and stays
-// finite.
+// TestLineOfLogarithms checks that a memory model of logarithms predicts bytes, not their
+// logarithm, and stays finite.
 func TestLineOfLogarithms(t *testing.T) {
 	f := &fitted{weights: []float64{2, 3}}
 	if got := f.predicted([]float64{1, 4}); got != 14 {

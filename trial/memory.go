@@ -21,8 +21,8 @@ type Observation struct {
 // Forecast is how much a trial is expected to need at the most.
 type Forecast struct {
 	Bytes event.Bytes
-	// Likely is what most trials with these settings stay below. Where a reservation can grow, it is
-	// enough to begin with; the rest up to Pooled is shared with the others.
+	// Likely is what most trials with these settings stay below. Where a reservation can grow, it
+	// is enough to begin with; the rest up to Pooled is shared with the others.
 	Likely event.Bytes
 	Pooled event.Bytes
 	Guess  bool   // from very few trials: likely too much
@@ -86,8 +86,8 @@ const (
 	errorQuantile = 0.98
 	// usualQuantile of them is what a reservation that can grow begins with.
 	usualQuantile = 0.5
-	// careful: how far the first reservations that can grow go from the likely towards the worst, in
-	// logarithms. Too little costs standing still, too much costs trials that could run.
+	// careful: how far the first reservations that can grow go from the likely towards the worst,
+	// in logarithms. Too little costs standing still, too much costs trials that could run.
 	careful = 0.75
 	// refitEvery: with many observations a new one changes little.
 	refitEvery  = 16
@@ -321,8 +321,8 @@ func product(a, b column) column {
 	return c
 }
 
-// fitAround fits to the trials whose peak is known. Those that ran out say only that they need
-// more: they count where the shape would give them less than they had.
+// fitAround fits to the trials whose peak is known. Of those that ran out only a lower bound is
+// known: they count where the shape would predict less than they had.
 func fitAround(seen []Observation, targets []float64, columns []column, logs bool,
 	words string) *fitted {
 	var known, ranOut []int
@@ -449,7 +449,7 @@ func (f *fitted) upper(p Params) (upper, pooled, likely event.Bytes, why string)
 	return with(1), with(f.unsure), event.Bytes(predicted * (1 + f.usual)), why
 }
 
-// strange says whether a setting has a name that no observation had.
+// strange reports whether a setting has a name that no observation had.
 func (f *fitted) strange(p Params) bool {
 	for _, one := range p {
 		if words, named := f.known[one.Name]; named && !words[one.Value.String()] {

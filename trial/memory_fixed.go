@@ -40,7 +40,7 @@ func (m *Memory) fixed(p Params, bytes event.Bytes, why string) (event.Bytes, st
 }
 
 // sizes compares settings by the knobs that may be sizes: whole numbers, such as a batch or a
-// width. ratio is the product of how much larger each is than in seen; above says that none is
+// width. ratio is the product of how much larger each is than in seen; above is set where none is
 // smaller.
 func sizes(p, seen Params) (ratio float64, above bool) {
 	ratio, above = 1, true

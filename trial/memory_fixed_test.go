@@ -34,8 +34,8 @@ func TestFewTrialsOnACardAreScaledUp(t *testing.T) {
 	}
 }
 
-// TestOnACardLargerNeverGetsLess: whatever few points say of the slope, a larger setting is never
-// forecast below what a smaller one took or asked for.
+// TestOnACardLargerNeverGetsLess checks that a larger setting is never forecast below what a
+// smaller one took or asked for, whatever slope a few points suggest.
 func TestOnACardLargerNeverGetsLess(t *testing.T) {
 	m := Memory{Fixed: true}
 	for i, o := range []Observation{

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Trust says how sure it is that a number is the metric. The value of a trial is the last one of
-// the highest trust that was seen: a JSON line counts more than a progress bar beside it.
+// Trust is how sure it is that a number is the metric. The value of a trial is the last one of
+// the highest trust that was seen: a JSON line counts more than a progress bar.
 type Trust int
 
 // From a guess to the program's own call.
@@ -90,7 +90,7 @@ var separators = regexp.MustCompile(`[\s_./-]`)
 // escapes are colours and cursor movements of a terminal.
 var escapes = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07`)
 
-// Line looks at one line of output and gives the best reading in it.
+// Line returns the best reading in one line of output.
 func (f *Finder) Line(line string) (Reading, bool) {
 	if strings.Contains(line, "\x1b") {
 		line = escapes.ReplaceAllString(line, "")
@@ -298,7 +298,7 @@ type Reader struct {
 // longestLine is more than a line with a metric has; what is longer is no text.
 const longestLine = 64 << 10
 
-// Feed takes output and gives the readings in it.
+// Feed takes output and returns the readings in it.
 func (r *Reader) Feed(data []byte) []Reading {
 	var found []Reading
 	for _, c := range data {
@@ -324,7 +324,7 @@ func (r *Reader) Feed(data []byte) []Reading {
 	return found
 }
 
-// Last gives what stands in a last line without an end.
+// Last returns what stands in a last line without an end.
 func (r *Reader) Last() []Reading { return r.Feed([]byte{'\n'}) }
 
 // Live is the value of a line that is still being written over.
@@ -335,7 +335,7 @@ func (r *Reader) Live() (Reading, bool) {
 	return *r.waiting, true
 }
 
-// GuessMode says whether a metric of this name is to be made large.
+// GuessMode reports whether a metric of this name is to be made large.
 func GuessMode(name string) string {
 	name = strings.ToLower(name)
 	for _, word := range []string{"loss", "error", "err", "perplexity", "ppl", "rmse", "mse", "mae",

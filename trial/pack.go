@@ -70,8 +70,9 @@ const patience = 64
 // queue.
 const window = 256
 
-// Next gives the next trial to start, if one fits now. The largest that fits goes first, as in
-// packing boxes; those that were passed over too often block the others.
+// Next returns the next trial to start, if one fits now. The largest that fits goes first, as in
+// packing boxes; those that were passed over too often block the others. One at a time go in their
+// order: there is nothing to pack, and schedulers decide by who came before.
 func (s *Study) Next(c Capacity) (Launch, bool) {
 	if len(s.waiting) == 0 || s.frozen() || s.ramping() || s.Options.Concurrent > 0 &&
 		len(s.running) >= s.Options.Concurrent {
@@ -92,7 +93,8 @@ func (s *Study) Next(c Capacity) (Launch, bool) {
 			return Launch{}, false // an unknown trial runs before the others
 		}
 		fits := s.fits(&l, c)
-		if fits && (!found || l.Host+l.Device > best.Host+best.Device) {
+		larger := s.Options.Concurrent != 1 && l.Host+l.Device > best.Host+best.Device
+		if fits && (!found || larger) {
 			best, found = l, true
 		}
 		if t.overtaken >= patience {
@@ -105,7 +107,7 @@ func (s *Study) Next(c Capacity) (Launch, bool) {
 	return best, found
 }
 
-// Room says whether any further trial could be started now. A searcher is asked only then: it
+// Room reports whether any further trial could be started now. A searcher is asked only then: it
 // learns from each result until the last moment.
 func (s *Study) Room(c Capacity) bool {
 	if s.Options.Concurrent > 0 && len(s.running) >= s.Options.Concurrent {
@@ -123,7 +125,7 @@ func (s *Study) Room(c Capacity) bool {
 	return len(s.running) == 0 || s.fits(&l, c)
 }
 
-// frozen says whether a running trial stands still at its limit. It holds memory without getting
+// frozen reports whether a running trial stands still at its limit. It holds memory without getting
 // on: what becomes free is for it, before anybody else is started.
 func (s *Study) frozen() bool {
 	for _, r := range s.running {
@@ -134,8 +136,8 @@ func (s *Study) frozen() bool {
 	return false
 }
 
-// ramping says whether enough trials run of which nothing is known: while few have shown what they
-// take, each that did lets three more begin. Before that a few may stand beside the first.
+// ramping reports whether enough trials run of which nothing is known: while few have shown what
+// they take, each that did lets three more begin. Before that a few may run with the first.
 func (s *Study) ramping() bool {
 	if s.Options.TrialHost > 0 || s.Host.Count() >= trusted {
 		return false
@@ -154,8 +156,8 @@ func (s *Study) ramping() bool {
 	return open > 0 && open >= 3*settled
 }
 
-// oneMoreBeside says whether another trial may begin beside the first of a study: when those before
-// it have shown for a moment what they begin with, and all could double that.
+// oneMoreBeside reports whether another trial may begin during the first of a study: when those
+// before it have shown for a moment what they begin with, and all could double that.
 func (s *Study) oneMoreBeside(first *live) bool {
 	const moment = 100 * time.Millisecond
 	if len(s.running) > besideFirst {
@@ -192,7 +194,7 @@ func (s *Study) need(t *Trial, c Capacity) (l Launch, ready bool) {
 	return l, ok
 }
 
-// besideFirst trials may begin beside the first one of a study, each with a share of what there is.
+// besideFirst trials may begin during the first one of a study, each with a share of what there is.
 const (
 	besideFirst = 3
 	besideShare = 16
@@ -268,7 +270,7 @@ func (s *Study) cpus(c Capacity) float64 {
 	return min(max(sum/n, 0.05), c.mostCPUs())
 }
 
-// fits says whether there is room now, and chooses the cards.
+// fits reports whether there is room now, and chooses the cards.
 func (s *Study) fits(l *Launch, c Capacity) bool {
 	used := 0.0
 	for _, r := range s.running {

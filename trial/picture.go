@@ -153,7 +153,7 @@ func (s *Study) pictured(t *Trial, p Picture, now time.Time) Pictured {
 			end, bar.Going = now, true
 		} else {
 			bar.Reserved = max(a.Reserved, 0)
-			bar.Peak, bar.OOM = a.Outcome.PeakHost, a.Outcome.OOM
+			bar.Peak, bar.OOM = a.Outcome.Peak(), a.Outcome.OOM
 			bar.How = a.Outcome.words(t, i == len(t.Attempts)-1)
 			one.Peak, one.PeakCard = max(one.Peak, bar.Peak), max(one.PeakCard, a.Outcome.PeakDevice)
 		}
@@ -163,7 +163,7 @@ func (s *Study) pictured(t *Trial, p Picture, now time.Time) Pictured {
 	return one
 }
 
-// words says how an attempt ended.
+// words describes how an attempt ended.
 func (o Outcome) words(t *Trial, last bool) string {
 	switch {
 	case o.OOM && o.Where != "":
@@ -186,8 +186,8 @@ func (o Outcome) words(t *Trial, last bool) string {
 	return "finished"
 }
 
-// axes are the scales of the space, and of parameters that trials have beside it, as an outside
-// searcher gives them.
+// axes are the scales of the space, and of further parameters of trials, as an outside searcher
+// sets them.
 func (s *Study) axes(space Space) []Axis {
 	list := []Axis{}
 	for _, d := range space {
@@ -203,7 +203,7 @@ func (s *Study) axes(space Space) []Axis {
 	return list
 }
 
-// logarithmic says whether equal factors are equal distances.
+// logarithmic reports whether equal factors are equal distances.
 func (d Domain) logarithmic() bool {
 	return d.Kind == LogScale || d.Kind == LogInt || d.Kind == LogNormal
 }
@@ -239,7 +239,7 @@ func (s *Study) axis(name string, log bool) Axis {
 	return a
 }
 
-// position gives the place of a value on the scale.
+// position returns the place of a value on the scale.
 func (a Axis) position(v Value) *float64 {
 	f, ok := v.Float()
 	if len(a.Choices) > 0 {
@@ -253,7 +253,7 @@ func (a Axis) position(v Value) *float64 {
 	return &at
 }
 
-// Place gives the place of a number on a scale of numbers.
+// Place returns the place of a number on a scale of numbers.
 func (a Axis) Place(f float64) float64 {
 	low, high := a.Low, a.High
 	if a.Log {
@@ -265,7 +265,7 @@ func (a Axis) Place(f float64) float64 {
 	return 0.5
 }
 
-// intoLanes gives each bar the lowest lane that is free when it begins.
+// intoLanes puts each bar into the lowest lane that is free when it begins.
 func intoLanes(bars []*Bar) {
 	slices.SortStableFunc(bars, func(a, b *Bar) int { return cmp.Compare(a.From, b.From) })
 	var ends []float64

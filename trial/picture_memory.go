@@ -7,8 +7,9 @@ import (
 	"memroom/event"
 )
 
-// Weight says how much of what differs between trials goes with one hyperparameter: 0 nothing, 1
-// all. It is the share of the variance between bins of that axis, corrected for their number.
+// Weight is the share of the differences between trials that goes with one hyperparameter: 0
+// nothing, 1 all. It is the share of the variance between bins of that axis, corrected for their
+// number.
 type Weight struct {
 	Axis   string  `json:"axis"`
 	Metric float64 `json:"metric"` // of the values of finished trials
@@ -148,7 +149,7 @@ func weightOf(name string, axis int, p Picture, peaks []Peak) Weight {
 	return w
 }
 
-// binsOf gives the upper ends of an axis's bins: its values where they are few, else quarters of
+// binsOf returns the upper ends of an axis's bins: its values where they are few, else quarters of
 // the trials.
 func binsOf(axis int, trials []Pictured) []float64 {
 	const few, parts = 8, 4

@@ -6,7 +6,8 @@ import (
 	"memroom/event"
 )
 
-// Rehearsed is what a rehearsal on fake tensors says of a setting before anything is started.
+// Rehearsed is what a rehearsal on fake tensors finds out about a setting before anything is
+// started.
 type Rehearsed struct {
 	Tensors   event.Bytes // all of them at the worst moment, wherever they are
 	Low, High event.Bytes // on a card
@@ -29,7 +30,7 @@ func (s *Study) ExpectRehearsals(on bool) {
 	}
 }
 
-// awaits says whether a trial must be rehearsed first. One that has run already need not be.
+// awaits reports whether a trial must be rehearsed first. One that has run already need not be.
 func (s *Study) awaits(t *Trial) bool {
 	return s.rehearsals != nil && len(t.Attempts) == 0 && !s.rehearsals.known[sizeKey(t.Params)]
 }
@@ -44,8 +45,9 @@ func (s *Study) Unrehearsed() *Trial {
 	return nil
 }
 
-// Rehearsed takes what a rehearsal says. Settings that cannot fit are skipped from now on; where
-// remedies may help the trial begins with them. nil: it says nothing, and the trial just runs.
+// Rehearsed takes the result of a rehearsal. Settings that cannot fit are skipped from now on.
+// Where remedies may help, the trial begins with them. With nil there is no result, and the trial
+// just runs.
 func (s *Study) Rehearsed(p Params, r *Rehearsed, c Capacity) {
 	if s.rehearsals == nil {
 		return
@@ -73,8 +75,8 @@ func (s *Study) Rehearsed(p Params, r *Rehearsed, c Capacity) {
 	}
 }
 
-// misfit says why a setting cannot fit as it is, empty if it may. kept: what no remedy changes is
-// too much already.
+// misfit explains why a setting cannot fit as it is, empty if it may. kept: what no remedy changes
+// is too much already.
 func (s *Study) misfit(r Rehearsed, c Capacity) (why string, kept bool) {
 	if s.Options.GPUs == 0 {
 		if r.Tensors <= c.most() {
@@ -94,7 +96,7 @@ func (s *Study) misfit(r Rehearsed, c Capacity) (why string, kept bool) {
 		r.High, most), r.Kept > most
 }
 
-// beginWithRemedies gives a trial everything and the remedies of --fit at its first attempt.
+// beginWithRemedies starts a trial with all memory and the remedies of --fit at its first attempt.
 func (s *Study) beginWithRemedies(t *Trial, c Capacity) {
 	t.fit = true
 	if s.Options.GPUs == 0 {
@@ -106,7 +108,7 @@ func (s *Study) beginWithRemedies(t *Trial, c Capacity) {
 	}
 }
 
-// unfit gives the reason for which a waiting trial is not tried, after a rehearsal.
+// unfit returns the reason for which a waiting trial is not tried, after a rehearsal.
 func (s *Study) unfit(t *Trial) string {
 	if s.rehearsals == nil {
 		return ""

@@ -19,8 +19,8 @@ const (
 	Quasi  Method = "quasi" // Sobol's sequence, Halton's beyond its dimensions
 )
 
-// Sampler gives the points of a study. A point depends on the seed and its number only, so a study
-// that is taken up again needs no state, and the order in which trials end changes nothing.
+// Sampler returns the points of a study. A point depends on the seed and its number only, so a
+// study that is taken up again needs no state, and the order in which trials end changes nothing.
 type Sampler struct {
 	Space  Space
 	Method Method
@@ -79,7 +79,7 @@ func (s *Sampler) Count(samples int) int {
 	return max(samples, 1) * s.grid
 }
 
-// Point gives the trial with this number, from 0.
+// Point returns the trial with this number, from 0.
 func (s *Sampler) Point(number int) Params {
 	cell, sample := number%s.grid, number/s.grid
 	source := rand.New(rand.NewPCG(s.Seed^0x9e3779b97f4a7c15, uint64(number)))
@@ -102,7 +102,7 @@ func (s *Sampler) Point(number int) Params {
 	return params
 }
 
-// spread is a coordinate of a quasi-random point, shifted by the seed so that another seed gives
+// spread is a coordinate of a quasi-random point, shifted by the seed so that another seed leads to
 // other points with the same evenness.
 func (s *Sampler) spread(axis, number int, name string) float64 {
 	h := fnv.New64a()
@@ -129,7 +129,7 @@ var sobolTable = []struct {
 	{6, 1, []uint32{1, 3, 3, 9, 7, 49}}, {6, 13, []uint32{1, 1, 1, 15, 21, 21}},
 	{6, 16, []uint32{1, 3, 1, 13, 27, 49}}}
 
-// sobol gives a coordinate of a point of the unshifted sequence, in 32 bits, in Gray code order.
+// sobol returns a coordinate of a point of the unshifted sequence, in 32 bits, in Gray code order.
 func sobol(axis int, number uint32) uint32 {
 	var v [32]uint32
 	row := sobolTable[axis]

@@ -48,7 +48,7 @@ type Dimension struct {
 // Space is what is searched.
 type Space []Dimension
 
-// Find gives a dimension by name.
+// Find returns a dimension by name.
 func (s Space) Find(name string) (Domain, bool) {
 	for _, d := range s {
 		if d.Name == name {
@@ -142,8 +142,8 @@ func (d Domain) checkChoice() error {
 
 func short(f float64) string { return strings.TrimSuffix(pythonFloat(f), ".0") }
 
-// At gives the value at the share u of the distribution, 0 <= u < 1: random, quasi-random and grid
-// points all come from here.
+// At returns the value at the share u of the distribution, 0 <= u < 1: random, quasi-random and
+// grid points all come from here.
 func (d Domain) At(u float64) Value {
 	switch d.Kind {
 	case Choice:
@@ -177,7 +177,7 @@ func normalAt(u float64) float64 {
 	return math.Sqrt2 * math.Erfinv(2*min(max(u, edge), 1-edge)-1)
 }
 
-// rounded gives the nearest multiple of the step inside the range, without the noise of binary
+// rounded returns the nearest multiple of the step inside the range, without the noise of binary
 // fractions: 0.30000000000000004 is 0.3.
 func (d Domain) rounded(f float64, bounded bool) float64 {
 	if d.Step > 0 {
@@ -292,7 +292,7 @@ func (d Domain) members() ([]Value, error) {
 	return out, nil
 }
 
-// ChoiceOf makes a domain of values as decoders give them.
+// ChoiceOf makes a domain of values as decoders return them.
 func ChoiceOf(values []any, source string) Domain {
 	d := Domain{Kind: Choice, Source: source}
 	for _, one := range values {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWordsOfFourLibraries: each word gives the values that its library would give.
+// TestWordsOfFourLibraries checks that each word leads to the values that its library would choose.
 func TestWordsOfFourLibraries(t *testing.T) {
 	for text, want := range map[string][3]string{ // at shares 0, 0.5 and just below 1
 		"uniform(0, 1)":                             {"0.0", "0.5", "0.9999999999999999"},

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -22,7 +23,7 @@ const (
 	Stopped    State = "stopped"
 )
 
-// Over says whether nothing follows.
+// Over reports whether nothing follows.
 func (s State) Over() bool { return s != Waiting && s != Running }
 
 // Point is a reported value.
@@ -92,11 +93,15 @@ type Outcome struct {
 	Where      event.Where `json:"where,omitempty"`
 	Itself     bool        `json:"itself,omitempty"`    // the program gave up, nobody killed it
 	Neighbour  bool        `json:"neighbour,omitempty"` // the machine was full, not its own limit
-	AtLimit    bool        `json:"at_limit,omitempty"`  // an error after it came to its limit
+	AtLimit    bool        `json:"at_limit,omitempty"`  // an error for want of memory at its limit
 	Lost       bool        `json:"lost,omitempty"`      // nobody knows how it ended
 	NotStarted string      `json:"not_started,omitempty"`
-	Framework  bool        `json:"framework,omitempty"` // --fit's remedies have something to act on
+	Unrecorded bool        `json:"unrecorded,omitempty"` // not started: there is no room for its record
+	Framework  bool        `json:"framework,omitempty"`  // --fit's remedies have something to act on
 	PeakHost   event.Bytes `json:"peak_host"`
+	// what the record of the trial's run has as its peak; 0 where there is none. PeakHost may be
+	// more, because it covers what no reading saw
+	Recorded   event.Bytes `json:"recorded,omitempty"`
 	PeakDevice event.Bytes `json:"peak_device,omitempty"`
 	Seconds    float64     `json:"seconds"`
 	CPUs       float64     `json:"cpus,omitempty"`     // processors used on average
@@ -104,6 +109,22 @@ type Outcome struct {
 	Evidence   string      `json:"evidence,omitempty"`
 	Stopped    string      `json:"stopped,omitempty"` // by us, and why
 	StopState  State       `json:"stop_state,omitempty"`
+}
+
+// Peak is the host memory that people are shown: what the record of the run has, where there is
+// one.
+func (o Outcome) Peak() event.Bytes { return cmp.Or(o.Recorded, o.PeakHost) }
+
+// EndedByUs is the outcome of an attempt that the study ended for a reason. How its processes then
+// died, or whether anybody saw it, decides nothing any more; only what was measured stays.
+func (o Outcome) EndedByUs(why string, state State) Outcome {
+	out := Outcome{ExitCode: o.ExitCode, Signal: o.Signal, Stopped: why, StopState: state,
+		Framework: o.Framework, PeakHost: o.PeakHost, Recorded: o.Recorded,
+		PeakDevice: o.PeakDevice, Seconds: o.Seconds, CPUs: o.CPUs, Launches: o.Launches}
+	if state == Finished {
+		out.ExitCode, out.Signal, out.Stopped, out.StopState = 0, "", "", ""
+	}
+	return out
 }
 
 // Options of a study that its decisions depend on.
@@ -121,7 +142,7 @@ type Options struct {
 	Concurrent  int         `json:"concurrent,omitempty"` // trials at once; 0: as many as fit
 }
 
-// Less says whether a is the better value.
+// Less reports whether a is the better value.
 func (o Options) Less(a, b float64) bool {
 	if o.Mode == "max" {
 		return a > b
@@ -149,7 +170,7 @@ type Study struct {
 	late       lateGrowth
 }
 
-// live is what is known of a running attempt beside its record.
+// live is the state of a running attempt that its record does not hold.
 type live struct {
 	trial     *Trial
 	reserved  event.Bytes // of host memory, now
@@ -170,7 +191,7 @@ type live struct {
 	level     bool        // that on the card too
 	alone     bool        // it was given everything, because nothing was known
 	guess     bool        // or what very few trials let guess
-	shared    bool        // others may have a quarter beside it
+	shared    bool        // others may have a quarter next to it
 	whole     event.Bytes // what it had before
 }
 
@@ -211,8 +232,9 @@ func (s *Study) Start(id int, a Attempt) {
 		alone: a.Why == aloneWords, guess: a.Guess}
 }
 
-// Vacate gives back what a trial has reserved: its processes have ended, and how is told in a
-// moment. ok is false while too little is known: what that trial took should be learnt first.
+// Vacate frees what a trial has reserved once its processes have ended. A later event reports how
+// they ended. ok is false while too little is known, because what that trial took should be learnt
+// first.
 func (s *Study) Vacate(id int) (ok bool) {
 	l := s.running[id]
 	if l == nil || l.gone || s.Host.Count() < trusted {
@@ -235,7 +257,7 @@ func (s *Study) Running() []*Trial {
 // WaitingCount is how many trials wait.
 func (s *Study) WaitingCount() int { return len(s.waiting) }
 
-// Reading takes a value of the metric and says whether the trial goes on.
+// Reading takes a value of the metric and reports whether the trial goes on.
 func (s *Study) Reading(id int, r Reading) Decision {
 	t := s.Trials[id]
 	if t.State != Running || r.Trust < t.trust {
@@ -331,7 +353,7 @@ func (s *Study) Observe(id int, u Usage) (resize event.Bytes) {
 	return tight
 }
 
-// share lets some trials begin beside the first one of a study, before anybody knows what they
+// share lets some trials begin during the first one of a study, before anybody knows what they
 // take. Each begins with little, and what it grows by leaves the first twice what that holds.
 // The new reservation of the first is returned, 0: no change.
 func (s *Study) share(l *live, u Usage) event.Bytes {
@@ -344,10 +366,10 @@ func (s *Study) share(l *live, u Usage) event.Bytes {
 }
 
 // ObserveDevice takes the reading of the card. Once a trial has trained for some steps and its peak
-// did not rise over the last half of them, others can be forecast from it, and one that was given
-// everything gives back all but a little more than it has. The new reservation is returned, 0: no
-// change. Before its first steps a program holds a context and perhaps weights: that says nothing.
-// A trial that has run out once keeps what it was given.
+// did not rise over the last half of them, others can be forecast from it, and a trial that got the
+// whole card returns all but a little more than it has. ObserveDevice returns the new reservation,
+// or 0 for no change. Memory before the first steps is no guide, because a program then holds a
+// context and perhaps weights. A trial that has run out of memory once keeps what it got.
 func (s *Study) ObserveDevice(id int, u Usage) (resize event.Bytes) {
 	l := s.running[id]
 	if l == nil || l.device == 0 || l.level || u.Device == 0 || u.CardSteps < levelSteps ||
@@ -367,8 +389,8 @@ func (s *Study) ObserveDevice(id int, u Usage) (resize event.Bytes) {
 	return tight
 }
 
-// GrowDevice says how much of its cards a trial may have now that it is close to its reservation;
-// 0: there is no room, or it is not close.
+// GrowDevice returns how much of its cards a trial may have now that it is close to its
+// reservation; 0: there is no room, or it is not close.
 func (s *Study) GrowDevice(id int, u Usage, c Capacity) event.Bytes {
 	l := s.running[id]
 	if l == nil || l.device == 0 || float64(u.Device) < near*float64(l.device) {
@@ -466,8 +488,8 @@ const (
 
 const aloneWords = "nothing is known yet: it has everything to itself"
 
-// Grow says how much a running trial may have now that it is close to its reservation; 0: there is
-// no room, or it is not close. A trial grows only into memory that nobody reserved.
+// Grow returns how much a running trial may have now that it is close to its reservation; 0: there
+// is no room, or it is not close. A trial grows only into memory that nobody reserved.
 func (s *Study) Grow(id int, u Usage, c Capacity) event.Bytes {
 	l := s.running[id]
 	if l == nil || l.gone || !c.Elastic && !u.Held && float64(u.Host) < near*float64(l.reserved) {
@@ -508,7 +530,7 @@ func (s *Study) Slack(c Capacity) event.Bytes {
 	return max(0, min(c.Host-s.reserved(), s.reallyFree(c))) / 2
 }
 
-// Near says whether a trial is so close to its limit that it must not go on without more.
+// Near reports whether a trial is so close to its limit that it must not go on without more.
 func (s *Study) Near(id int, u Usage) bool {
 	l := s.running[id]
 	return l != nil && !l.gone && u.Holds && !u.Held && u.Host >= l.reserved-Gap(l.reserved)
@@ -650,8 +672,8 @@ func (s *Study) finished(t *Trial) {
 		t.Value = &value
 		s.over(t, Finished, "")
 	case len(t.history) == 0:
-		s.over(t, Failed, fmt.Sprintf("it ended well and never reported %s: print it as a line "+
-			"such as %s=0.1, or as JSON; --metric names another one", s.Options.Metric,
+		s.over(t, Failed, fmt.Sprintf("it finished without reporting %s: print it as a line "+
+			"such as %s=0.1, or as JSON, or name what it does report with --metric", s.Options.Metric,
 			s.Options.Metric))
 	default:
 		s.over(t, Failed, fmt.Sprintf("its last %s is %v, not a number to compare",
@@ -808,7 +830,7 @@ func (s *Study) over(t *Trial, state State, why string) {
 	}
 }
 
-// learn takes what an attempt showed. Runs that failed early say nothing about the peak.
+// learn takes what an attempt showed. Runs that failed early do not count for the peak.
 func (s *Study) learn(t *Trial, a Attempt, o Outcome) {
 	if o.Seconds > 0.2 && o.CPUs > 0 {
 		s.cpuSeen++
@@ -914,7 +936,7 @@ func (s *Study) Best() *Trial {
 	return best
 }
 
-// Count gives how many trials are in each state.
+// Count returns how many trials are in each state.
 func (s *Study) Count() map[State]int {
 	out := map[State]int{}
 	for _, t := range s.Trials {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Value is one setting of a hyperparameter: what programs read as JSON, and the text that goes into
@@ -22,7 +23,7 @@ func Number(f float64) Value { return Value{Data: f} }
 // Whole makes a value of an integer.
 func Whole(n int64) Value { return Value{Data: n} }
 
-// Float gives the value as a number; ok is false for texts, lists and nothing.
+// Float returns the value as a number; ok is false for texts, lists and nothing.
 func (v Value) Float() (f float64, ok bool) {
 	switch d := v.Data.(type) {
 	case float64:
@@ -99,7 +100,7 @@ func (v *Value) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// plain turns what decoders give into the few types of [Value.Data].
+// plain turns what decoders return into the few types of [Value.Data].
 func plain(d any) any {
 	switch d := d.(type) {
 	case json.Number:
@@ -151,7 +152,28 @@ func (p Params) Get(name string) (Value, bool) {
 func (p Params) String() string {
 	words := make([]string, len(p))
 	for i, one := range p {
-		words[i] = one.Name + "=" + one.Value.String()
+		words[i] = inLine(one.Name) + "=" + inLine(one.Value.String())
+	}
+	return strings.Join(words, " ")
+}
+
+// inLine is a text that stays in its line, whatever a study file put into it.
+func inLine(text string) string {
+	if strings.ContainsFunc(text, unicode.IsControl) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// Short is for tables: numbers to five digits.
+func (p Params) Short() string {
+	words := make([]string, len(p))
+	for i, one := range p {
+		text := one.Value.String()
+		if f, ok := one.Value.Data.(float64); ok && len(text) > len("0.00012345") {
+			text = fmt.Sprintf("%.5g", f)
+		}
+		words[i] = inLine(one.Name) + "=" + inLine(text)
 	}
 	return strings.Join(words, " ")
 }

@@ -20,14 +20,14 @@ type call struct {
 
 var expression = regexp.MustCompile(`(?s)^\s*(?:[a-z]+\.)?([a-z_]+)\((.*)\)\s*$`)
 
-// IsExpression says whether a word of a command line is a domain: a call of a known name. Other
+// IsExpression reports whether a word of a command line is a domain: a call of a known name. Other
 // calls are the program's own business.
 func IsExpression(word string) bool {
 	match := expression.FindStringSubmatch(word)
 	return match != nil && vocabulary[match[1]] != nil
 }
 
-// Misspelt gives the known name that a call in a command line probably means; empty: none.
+// Misspelt returns the known name that a call in a command line probably means; empty: none.
 func Misspelt(word string) string {
 	match := expression.FindStringSubmatch(word)
 	if match == nil || vocabulary[match[1]] != nil || len(match[1]) < 4 {
@@ -99,7 +99,7 @@ func ParseDomain(text string) (Domain, error) {
 		c.args = append(c.args, arg)
 	}
 	if strings.HasPrefix(c.name, "suggest_") && len(c.args) > 0 {
-		c.args = c.args[1:] // the name, which Optuna gives first
+		c.args = c.args[1:] // the name, which comes first in Optuna
 	}
 	d, err := make(c)
 	d.Source = c.source
@@ -244,7 +244,8 @@ func rangeOf(kind Kind, n []float64, quantised, exclusive bool) (Domain, error) 
 	return d, nil
 }
 
-// wholeSteps are W&B's q_ words: a whole step gives integers, as a batch size must be.
+// wholeSteps adapts W&B's q_ words: with a whole step the values are integers, as a batch size must
+// be.
 func wholeSteps(inner maker) maker {
 	return func(c call) (Domain, error) {
 		d, err := inner(c)
@@ -475,7 +476,7 @@ func weighted(t map[string]any, values []any, grid bool) (Domain, error) {
 	return d, nil
 }
 
-// wordOfBounds names the distribution of a table that says only its bounds.
+// wordOfBounds names the distribution of a table that holds only bounds.
 func wordOfBounds(kind string, t map[string]any) string {
 	whole := kind == "integer"
 	if kind == "" {

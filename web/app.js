@@ -64,9 +64,13 @@ function show(moved) {
     if (moved) main.focus();
     return;
   }
+  document.title = "Nothing here · memroom";
+  for (const link of document.querySelectorAll("nav [aria-current]"))
+    link.removeAttribute("aria-current");
   main.append(
     el("h1", {}, "Nothing here"),
-    el("p", {}, "This address shows nothing. ", el("a", { href: "/" }, "All runs")),
+    el("p", {}, `Nothing is shown at ${location.pathname}: it may be misspelt.`),
+    el("p", {}, el("a", { href: "/" }, "All runs"), ", ", el("a", { href: "/plan" }, "a plan")),
   );
 }
 

@@ -629,6 +629,7 @@ function niceStep(ms) {
   return Math.ceil(ms / 86400000) * 86400000;
 }
 
-function phaseInk(kind) {
+/** The colour of a phase's band. */
+export function phaseInk(kind) {
   return { eval: "#7a4fa3", save: "#d9822b", load: "#7d8a97" }[kind] || "#45b5c4";
 }

@@ -53,6 +53,12 @@ export function span(s) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
+/** Milliseconds in the unit that people use for so much: "12.3 ms", "55.0 s". */
+export function duration(ms) {
+  if (ms < 999.5) return `${Number(ms.toPrecision(3))} ms`;
+  return ms < 99950 ? `${(ms / 1000).toPrecision(3)} s` : span(ms / 1000);
+}
+
 /** el("td", {class: "num"}, "12") */
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -89,4 +95,13 @@ export function when(text) {
       minute: "2-digit",
     }) + ahead
   );
+}
+
+/** "3 min ago"; of more than a week the day. */
+export function ago(text) {
+  const s = (Date.now() - new Date(text).getTime()) / 1000;
+  if (Number.isNaN(s) || s < -60 || s > 7 * 86400) return when(text);
+  if (s < 60) return "just now";
+  if (s < 3600) return `${Math.floor(s / 60)} min ago`;
+  return s < 86400 ? `${Math.floor(s / 3600)} h ago` : `${Math.floor(s / 86400)} d ago`;
 }

@@ -2,10 +2,17 @@
 
 import { bytes, count, el, percent } from "memroom/format.js";
 import { getJSON } from "memroom/net.js";
+import { typedLine } from "memroom/reason.js";
 
 const fields = [
-  { name: "preset", label: "model", from: "presets", otherwise: "gpt2" },
-  { name: "gpu", label: "card", list: "cards", otherwise: "24GiB" },
+  {
+    name: "preset",
+    label: "model",
+    list: "presets",
+    text: "Qwen/Qwen2.5-7B",
+    otherwise: "gpt2",
+  },
+  { name: "gpu", label: "card", list: "cards", text: "RTX 4090, 24GiB", otherwise: "24GiB" },
   { name: "batch", label: "batch", range: [1, 256], otherwise: "8" },
   { name: "seq", label: "sequence", range: [64, 32768], otherwise: "1024" },
   { name: "precision", label: "precision", from: "precisions", otherwise: "" },
@@ -16,7 +23,7 @@ const fields = [
   { name: "load-in", label: "load weights in", options: ["", "8bit", "4bit"], otherwise: "" },
   { name: "ranks", label: "ranks", range: [1, 64], otherwise: "1" },
   { name: "shard", label: "shard", from: "shards", otherwise: "" },
-  { name: "devices", label: "spread over cards", text: "2x24GiB", otherwise: "" },
+  { name: "devices", label: "spread over cards", text: "8xA100-80", otherwise: "" },
 ];
 
 const shades = {
@@ -39,6 +46,11 @@ export class PlanView {
     document.title = "Plan · memroom";
     this.form = el("form", { "aria-label": "Setup" });
     this.form.addEventListener("submit", (e) => e.preventDefault());
+    this.form.addEventListener("dragover", (e) => e.preventDefault());
+    this.form.addEventListener("drop", (e) => {
+      e.preventDefault();
+      this.take(e.dataTransfer.files[0]);
+    });
     this.answer = el("section", { "aria-label": "Prediction" });
     main.append(
       el("h1", {}, "Plan: will it fit?"),
@@ -116,7 +128,7 @@ export class PlanView {
           type: "text",
           id,
           placeholder: f.text || "",
-          list: f.list ? "plan-cards" : undefined,
+          list: f.list ? `plan-${f.list}` : undefined,
         });
         input.value = value;
       }
@@ -126,14 +138,62 @@ export class PlanView {
         el("label", { for: id }, f.label),
         el("span", { class: "pairs" }, input, beside),
       );
+      if (f.name === "preset") this.form.append(...this.fileField());
     }
     this.form.append(
+      el(
+        "datalist",
+        { id: "plan-presets" },
+        ...this.names.presets.map((name) => el("option", { value: name })),
+      ),
       el(
         "datalist",
         { id: "plan-cards" },
         ...this.names.cards.map((c) => el("option", { value: c.name }, bytes(c.total))),
       ),
     );
+  }
+
+  /** The way in for a model that has no name: its config.json, chosen or dropped. */
+  fileField() {
+    this.file = el("input", {
+      type: "file",
+      id: "plan-file",
+      accept: ".json,application/json",
+      onchange: (e) => this.take(e.target.files[0]),
+    });
+    this.chosen = el("span", { class: "soft small" }, "or drop one here");
+    this.drop = el(
+      "button",
+      { type: "button", hidden: "", onclick: () => this.take(undefined) },
+      "use the name again",
+    );
+    return [
+      el("label", { for: "plan-file" }, "its config.json"),
+      el("span", { class: "file" }, this.file, this.chosen, this.drop),
+    ];
+  }
+
+  async take(file) {
+    this.config = file ? await file.text() : undefined;
+    this.chosen.textContent = file ? `planned: ${file.name}` : "or drop one here";
+    this.drop.hidden = !file;
+    this.inputs.preset.disabled = Boolean(file);
+    if (!file) this.file.value = "";
+    this.ask();
+  }
+
+  /** The answer about a setup; the model is its file where there is one. */
+  predict(q, signal) {
+    if (this.config === undefined) return getJSON(`/api/plan?${q}`, { signal });
+    const without = new URLSearchParams(q);
+    without.delete("preset");
+    return getJSON(`/api/plan?${without}`, {
+      signal,
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: this.config,
+    });
   }
 
   query() {
@@ -166,11 +226,16 @@ export class PlanView {
     const q = this.query();
     this.answer.setAttribute("aria-busy", "true");
     try {
-      const quick = await getJSON(`/api/plan?${q}`, { signal });
+      const quick = await this.predict(q, signal);
       this.show(quick);
-      if (quick.prediction.fits === false) {
+      if (quick.prediction.fits === false && !quick.device_map) {
         q.set("fit", "true");
-        this.ladder(await getJSON(`/api/plan?${q}`, { signal }));
+        this.ladder(await this.predict(q, signal));
+        q.delete("fit");
+      }
+      if (!quick.device_map) {
+        await this.curve("batch", quick.prediction, signal);
+        await this.curve("seq", quick.prediction, signal);
       }
     } catch (problem) {
       if (problem.name !== "AbortError") this.fail(problem);
@@ -180,7 +245,7 @@ export class PlanView {
   }
 
   show({ prediction: p, device_map: map, command }) {
-    const total = p.card && p.fits !== null ? p.card.total : 0;
+    const total = !map && p.card && p.fits !== null ? p.card.total : 0;
     const most = Math.max(total, p.device_peak) || 1;
     const bar = el("div", {
       class: "plan-bar",
@@ -212,8 +277,9 @@ export class PlanView {
       wall.style.left = `${Math.min(99.8, (100 * total) / most)}%`;
       bar.append(wall);
     }
-    const verdict =
-      p.fits === null
+    const verdict = map
+      ? mapVerdict(map)
+      : p.fits === null
         ? ["plain", `Needs ${bytes(p.device_peak)}.`]
         : p.fits
           ? [
@@ -257,7 +323,9 @@ export class PlanView {
       el("ul", { class: "notes" }, ...(p.warnings || []).map((w) => el("li", {}, w))),
       map ? this.map(map) : "",
       el("div", { id: "ladder" }),
-      el("p", {}, "The same in a terminal: ", el("code", {}, command)),
+      el("div", { id: "curves", class: "curves" }),
+      el("h2", {}, "The same in a terminal"),
+      typedLine(command),
     );
   }
 
@@ -277,11 +345,6 @@ export class PlanView {
       {},
       el("h2", {}, "Device map"),
       el(
-        "p",
-        { class: m.fits ? undefined : "problem" },
-        m.fits ? "The model fits on these cards." : "The model does not fit on these cards.",
-      ),
-      el(
         "table",
         {},
         el(
@@ -299,6 +362,27 @@ export class PlanView {
         el("tbody", {}, ...rows),
       ),
     );
+  }
+
+  /** How the need grows with one number, with the card's line. */
+  async curve(name, p, signal) {
+    const here = Number(this.inputs[name].value);
+    if (!(here > 0) || !p.parameters) return;
+    const points = [];
+    // a model may take no longer sequence than this one, but for the longest that fits
+    const factors = name === "seq" ? [0.125, 0.25, 0.5, 1] : [0.25, 0.5, 1, 2, 4];
+    const values = factors.map((factor) => Math.max(1, Math.round(here * factor)));
+    if (name === "seq" && p.max_seq > here) values.push(p.max_seq);
+    for (const value of new Set(values)) {
+      const q = this.query();
+      q.set(name, String(value));
+      const { prediction } = value === here ? { prediction: p } : await this.predict(q, signal);
+      points.push({ value, need: prediction.device_peak });
+    }
+    const at = document.getElementById("curves");
+    if (!at || points.length < 2) return;
+    const total = p.card && p.fits !== null ? p.card.total : 0;
+    at.append(curvePicture(name === "seq" ? "sequence" : name, points, total, here));
   }
 
   ladder({ ladder: l }) {
@@ -358,4 +442,45 @@ export class PlanView {
     clearTimeout(this.timer);
     if (this.stop) this.stop.abort();
   }
+}
+
+/** The verdict about several cards: what was asked, not one of them. */
+function mapVerdict(map) {
+  const fullest = map.devices.reduce((a, b) =>
+    b.device_peak / b.total > a.device_peak / a.total ? b : a,
+  );
+  const text = `the fullest needs ${bytes(fullest.device_peak)} of ${bytes(fullest.total)}`;
+  const cards = map.devices.length === 1 ? "this card" : `these ${count(map.devices.length)} cards`;
+  return map.fits
+    ? ["good", `Fits on ${cards}: ${text}.`]
+    : ["bad", `Does not fit on ${cards}: ${text}.`];
+}
+
+/** The need over batch or sequence as a table with bars: it reads the same to everybody. */
+function curvePicture(name, points, total, here) {
+  const most = Math.max(total, ...points.map((x) => x.need));
+  const rows = points.map(({ value, need }) => {
+    const bar = el("span", { class: `need ${total && need > total ? "over" : ""}` });
+    bar.style.width = `${(100 * need) / most}%`;
+    const ground = el("span", { class: "plan-curve", "aria-hidden": "true" }, bar);
+    if (total) {
+      const wall = el("span", { class: "wall" });
+      wall.style.left = `${Math.min(99.5, (100 * total) / most)}%`;
+      ground.append(wall);
+    }
+    return el(
+      "tr",
+      { class: value === here ? "best" : undefined },
+      el("td", { class: "num" }, count(value)),
+      el("td", { class: "wide" }, ground),
+      el("td", { class: "num" }, bytes(need)),
+      total ? el("td", {}, need > total ? "does not fit" : "fits") : "",
+    );
+  });
+  return el(
+    "table",
+    {},
+    el("caption", {}, `Need over ${name}${total ? `; the line is the card, ${bytes(total)}` : ""}`),
+    el("tbody", {}, ...rows),
+  );
 }

@@ -15,23 +15,28 @@ export function worthShowing(rooms) {
   return (rooms || []).filter((r) => r.kind !== "shm" || r.peak >= 2 ** 20);
 }
 
-/** One bar: used or peak against the limit. */
-export function roomBar(room) {
+/** Used or peak against the limit, as a bar without words. */
+export function meter(room) {
   const used = room.now || room.peak;
   const share = room.limit > 0 ? Math.min(1, used / room.limit) : 0;
   const peak = room.limit > 0 ? Math.min(1, room.peak / room.limit) : 0;
   const full = room.limit > 0 ? 1 - leftOf(room).bytes / room.limit : 0;
-  const text =
-    room.limit > 0
-      ? `${room.name}: ${room.now ? `${bytes(room.now)} now, ` : ""}peak ${bytes(room.peak)} of ${bytes(room.limit)}, ${percent(leftOf(room).bytes, room.limit)} left${leftOf(room).now ? " beside other processes" : ""}`
-      : `${room.name}: peak ${bytes(room.peak)}`;
   const bar = el("span", { class: `meter ${level(full)}`, "aria-hidden": "true" });
   const fill = el("span", { class: "fill" });
   fill.style.width = `${(share * 100).toFixed(1)}%`;
   const mark = el("span", { class: "peak" });
   mark.style.left = `${(peak * 100).toFixed(1)}%`;
   bar.append(fill, mark);
-  return el("div", { class: "room" }, bar, el("span", { class: "room-text" }, text));
+  return bar;
+}
+
+/** The same with its words. */
+export function roomBar(room) {
+  const text =
+    room.limit > 0
+      ? `${room.name}: ${room.now ? `${bytes(room.now)} now, ` : ""}peak ${bytes(room.peak)} of ${bytes(room.limit)}, ${percent(leftOf(room).bytes, room.limit)} left${leftOf(room).now ? " beside other processes" : ""}`
+      : `${room.name}: peak ${bytes(room.peak)}`;
+  return el("div", { class: "room" }, meter(room), el("span", { class: "room-text" }, text));
 }
 
 /** full, tight or fine: in words by the class, and by colour. */
@@ -102,4 +107,20 @@ export function fromText(r) {
       ? ""
       : `; its clock is ${span(Math.abs(off))} ${off > 0 ? "ahead" : "behind"}, times are by this server's`;
   return `sent by ${r.host || "another machine"}${r.status === "lost" ? `, last heard ${when(r.heard)}` : ""}${clock}`;
+}
+
+/** What people know a run by. */
+export function nameOf(r) {
+  return r.name || r.script || r.id;
+}
+
+/** What became of a run, behind its name: "ran out of host memory". */
+export function became(r) {
+  const state = r.state || "";
+  if (r.status === "running") return "is running";
+  if (r.is_oom) return `ran ${state}`;
+  if (state === "ok") return r.attempts > 1 ? `finished at attempt ${r.attempts}` : "finished";
+  if (state.startsWith("exit ")) return `failed with exit code ${state.slice(5)}`;
+  if (state.startsWith("unwatched")) return "goes on, and nobody watches it";
+  return r.damaged ? "has a damaged record" : "was lost";
 }

@@ -3,9 +3,11 @@
 // The view takes its data from a source, so that the served page and the page in one file are the
 // same: {record, series(from, to, points), account(ms), events(), log(stream)}.
 
-import { bytes, clock, count, el, percent, span } from "memroom/format.js";
-import { Course, inks } from "memroom/course.js";
+import { bytes, clock, count, duration, el, percent, span, when } from "memroom/format.js";
+import { Course, inks, phaseInk } from "memroom/course.js";
 import { fromText, judgement, roomBar, stateMark, worthShowing } from "memroom/rooms.js";
+import { became, nameOf } from "memroom/rooms.js";
+import { reasonParts, typedLine } from "memroom/reason.js";
 import { plainTable } from "memroom/tables.js";
 
 const $ = (id) => document.getElementById(id);
@@ -50,11 +52,27 @@ export class RunView {
       this.showLog("output"),
     ]);
     this.events = events;
-    this.legend();
     this.showEvents();
+    this.legend();
     const ooms = events.filter((h) => h.kind === "oom" || h.kind === "died");
     this.course.setCursor(ooms.length > 0 ? ooms[0].at_ms : (this.newest() ?? this.course.peak()));
     this.placed = this.course.cursor;
+    this.showReason();
+  }
+
+  /** Why memory ran out, once that is known: reading the logs for it may take a while. */
+  async showReason() {
+    let reason = null;
+    try {
+      reason = await this.source.explanation();
+    } catch {
+      /* the rest of the page stands without it */
+    }
+    const section = $("reason-section");
+    if (!section) return; // another page is shown by now
+    // what was cured needs no cure
+    section.hidden = !reason || (this.record.state === "ok" && Boolean(this.record.fit));
+    if (reason) $("reason").replaceChildren(...reasonParts(reason));
   }
 
   /** The last moment of a run that goes on; undefined of one that is over. */
@@ -72,8 +90,24 @@ export class RunView {
 
   showRecord(r) {
     this.record = r;
-    document.title = `${r.name || r.id} · memroom`;
-    $("run-title").textContent = r.name ? `${r.name} (${r.id})` : r.id;
+    const title = `${nameOf(r)} ${became(r)}`;
+    document.title = `${title} · memroom`;
+    $("run-title").textContent = title;
+    $("run-line").replaceChildren(
+      typedLine((r.run && r.run.command ? r.run.command.join(" ") : r.command) || ""),
+      el(
+        "span",
+        { class: "soft" },
+        [
+          when(r.started),
+          r.seconds ? `took ${span(r.seconds)}` : "",
+          r.model && `model ${r.model}`,
+          `run ${r.id}`,
+        ]
+          .filter(Boolean)
+          .join(" · "),
+      ),
+    );
     $("run-state").replaceChildren(stateMark(r));
     this.banner(r);
     $("run-notes").replaceChildren(
@@ -116,32 +150,34 @@ export class RunView {
     add("why", end.why);
     add("done", end.done);
     add("results", end.results);
-    add("memory", end.memory);
     add("time", end.time);
-    add("evidence", !end.why && r.verdict && r.verdict.is_oom ? r.verdict.evidence : []);
     $("banner").className = `banner ${kind}`;
     $("banner").replaceChildren(el("p", { class: "headline" }, text), ...lines);
   }
 
+  /** Only the lines that are drawn have a key, and the marks that there are. */
   legend() {
     const names = {
       used: "in use",
       reserved: "reserved by the allocator",
       allocated: "allocated",
-      resident: "resident",
-      cgroup: "cgroup",
+      resident: "resident, with what can be dropped",
+      cgroup: "the cgroup's count",
     };
-    const d = this.course.data;
-    const allocator = d && Object.keys(d.steps.columns).some((name) => /alloc|reserved/.test(name));
-    if (!allocator && !(this.record.room || []).some((r) => r.kind === "gpu")) {
-      // lines that this run cannot have
-      delete names.reserved;
-      delete names.allocated;
-    }
+    const drawn = new Set(
+      (this.course.lanes || [])
+        .filter((lane) => lane.unit === "bytes")
+        .flatMap((lane) => lane.lines.map((line) => line.ink)),
+    );
+    const keys = Object.entries(names)
+      .filter(([key]) => drawn.has(inks[key]))
+      .map(([key, text]) => [inks[key], text]);
+    const kinds = new Set(this.course.marks.filter((m) => m.until).map((m) => m.kind));
+    keys.push(...[...kinds].map((kind) => [phaseInk(kind), kind]));
     $("course-legend").replaceChildren(
-      ...Object.entries(names).map(([key, text]) => {
+      ...keys.map(([ink, text]) => {
         const box = el("span", { class: "swatch" });
-        box.style.background = inks[key];
+        box.style.background = ink;
         return el("span", { class: "key" }, box, text);
       }),
     );
@@ -176,7 +212,7 @@ export class RunView {
         el(
           "li",
           {},
-          `${s.rank === undefined || s.rank === null ? `process ${s.pid}` : `rank ${s.rank}`}: step ${count(s.step)}, ${(s.duration_ns / 1e6).toFixed(1)} ms` +
+          `${s.rank === undefined || s.rank === null ? `process ${s.pid}` : `rank ${s.rank}`}: step ${count(s.step)}, ${duration(s.duration_ns / 1e6)}` +
             (s.device >= 0
               ? `, ${bytes(s.allocated)} allocated, ${bytes(s.reserved)} reserved`
               : ""),
@@ -199,6 +235,7 @@ export class RunView {
     const phases = {};
     const marks = [];
     const list = [];
+    const ends = ((this.record.fit && this.record.fit.attempts) || []).slice(0, -1);
     for (const h of this.events) {
       if (h.kind === "phase") {
         const name = (h.data && h.data.phase) || h.text || "phase";
@@ -210,14 +247,13 @@ export class RunView {
         }
         continue;
       }
+      const [word, text, bad] = happened(h, this.record, ends);
+      const before = list[list.length - 1];
+      // a finding may be told again with more, and each attempt has an end
+      if (before && before.text === text && before.word === word) continue;
       const severity = h.finding ? h.finding.severity : "";
-      const bad =
-        h.kind === "oom" ||
-        h.kind === "died" ||
-        severity === "error" ||
-        (h.kind === "verdict" && this.record.is_oom);
-      marks.push({ at: h.at_ms, bad, ink: severity === "warning" ? "#d9822b" : undefined });
-      list.push({ h, bad });
+      marks.push({ at: h.at_ms, bad, ink: severity === "warning" ? "#d9822b" : undefined, word });
+      list.push({ at: h.at_ms, word, text, bad });
     }
     for (const [key, at] of Object.entries(phases))
       marks.push({ at, until: this.course.end, kind: key.split(" ")[1] });
@@ -227,31 +263,31 @@ export class RunView {
     $("marks").replaceChildren(
       ...list
         .slice(-200)
-        .map(({ h, bad }) =>
+        .map(({ at, word, text, bad }) =>
           el(
             "li",
             { class: bad ? "bad" : undefined },
             el(
               "button",
-              { type: "button", class: "link", onclick: () => this.course.setCursor(h.at_ms) },
-              clock(h.at_ms / 1000),
+              { type: "button", class: "link", onclick: () => this.course.setCursor(at) },
+              clock(at / 1000),
             ),
-            ` ${h.kind}: `,
-            h.finding ? h.finding.title : h.text || (h.data && h.data.text) || "",
+            el("b", {}, word),
+            el("span", {}, text),
           ),
         ),
     );
   }
 
   findings(r) {
-    const all = r.all_findings || [];
+    const all = lastOfEach(r.all_findings || []);
     $("findings-section").hidden = all.length === 0;
     $("findings").replaceChildren(
       ...all.map((f) =>
         el(
           "details",
           { class: `finding ${f.severity}`, open: f.severity === "error" ? "" : false },
-          el("summary", {}, `${f.severity}: ${f.title}`),
+          el("summary", {}, f.title),
           el(
             "ul",
             {},
@@ -269,23 +305,18 @@ export class RunView {
     const tries = r.tries || [];
     $("attempts-section").hidden = tried.length < 1 && tries.length < 2;
     if (tried.length > 0) {
+      const columns = [
+        ["attempt and what it changed", attemptCell],
+        ["ended", attemptEnd],
+        ["allocated", (t) => size(t.allocated)],
+        ["reserved", (t) => size(t.reserved)],
+        ["host memory", (t) => size(t.host)],
+        ["step", (t) => (t.step_ms ? duration(t.step_ms) : "")],
+      ].filter(([, cell]) => tried.some((t) => cell(t) !== ""));
       plainTable(
         $("attempts"),
-        ["attempt and what it changed", "ended", "allocated", "reserved", "host", "step"],
-        tried.map((t) => ({
-          cells: [
-            attemptCell(t),
-            t.out_of
-              ? `out of ${t.out_of} memory`
-              : t.failed
-                ? `failed: ${t.failed}`
-                : `exit ${t.exit_code}`,
-            size(t.allocated),
-            size(t.reserved),
-            size(t.host),
-            t.step_ms ? `${t.step_ms.toFixed(1)} ms` : "-",
-          ],
-        })),
+        columns.map(([name]) => name),
+        tried.map((t) => ({ cells: columns.map(([, cell]) => cell(t) || "-") })),
       );
       return;
     }
@@ -295,29 +326,20 @@ export class RunView {
       tries.map((t) => ({
         cells: [
           `${t.number}: ${(t.changed || ["as the command was"]).join("; ")}`,
-          t.exit ? `exit ${t.exit.exit_code}` : "-",
+          t.exit ? exitWords(t.exit.exit_code) : "-",
         ],
       })),
     );
   }
 
   commands(r) {
-    const next = ((r.end && r.end.next) || []).map((line) => ({
-      line: shellLine(line),
-      does: line,
-    }));
-    const list = [...next.filter((c) => c.line), ...(r.commands || [])];
+    const next = ((r.end && r.end.next) || []).map(shellLine).filter((c) => c.line);
+    const typed = new Set();
+    const list = [...next, ...(r.commands || [])].filter(
+      (c) => !typed.has(c.line) && typed.add(c.line),
+    );
     $("commands").replaceChildren(
-      ...list.map((c) =>
-        el(
-          "li",
-          {},
-          el("code", {}, c.line),
-          " ",
-          el("button", { type: "button", onclick: (e) => copy(e.target, c.line) }, "copy"),
-          el("span", { class: "soft" }, ` ${c.does === c.line ? "" : c.does}`),
-        ),
-      ),
+      ...list.map((c) => el("li", {}, typedLine(c.line), el("span", { class: "soft" }, c.does))),
     );
     $("next-section").hidden = list.length === 0;
   }
@@ -358,15 +380,15 @@ export class RunView {
   details(r) {
     const run = r.run || {};
     const rows = [
-      ["command", (run.command || []).join(" ")],
+      ["run", r.id],
       ["folder it ran in", run.dir],
       ["host", run.host],
-      ["started", run.started],
+      ["started", when(run.started)],
       ["took", r.seconds ? span(r.seconds) : ""],
       [
         "steps",
         r.steps
-          ? `${count(r.steps)}${r.summary && r.summary.step_ms ? `, ${r.summary.step_ms.toFixed(1)} ms each (median)` : ""}`
+          ? `${count(r.steps)}${r.summary && r.summary.step_ms ? `, ${duration(r.summary.step_ms)} each (median)` : ""}`
           : "",
       ],
       ["exit code", r.exit_code === undefined ? "" : String(r.exit_code)],
@@ -401,7 +423,7 @@ export class RunView {
 }
 
 function size(n) {
-  return n ? bytes(n) : "-";
+  return n ? bytes(n) : "";
 }
 
 function attemptCell(t) {
@@ -420,28 +442,61 @@ function attemptCell(t) {
   );
 }
 
-/** The command in a sentence of advice: what begins with memroom. */
-function shellLine(text) {
-  const line = text.split("\n").find((l) => l.trim().startsWith("memroom "));
-  return line ? line.trim().split(/\s{3,}/)[0] : "";
+function attemptEnd(t) {
+  if (t.out_of) return `ran out of ${memoryNames[t.out_of] || t.out_of}`;
+  return t.failed ? `failed: ${t.failed}` : exitWords(t.exit_code);
 }
 
-async function copy(button, text) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    // not allowed, as in a file: select it instead
-    const range = document.createRange();
-    range.selectNodeContents(button.parentElement.querySelector("code"));
-    getSelection().removeAllRanges();
-    getSelection().addRange(range);
-    button.textContent = "selected";
-    return;
+const memoryNames = {
+  gpu: "GPU memory",
+  host: "host memory",
+  cgroup: "host memory",
+  shm: "shared memory",
+  mps: "MPS memory",
+};
+
+function exitWords(code) {
+  return code === 0 ? "finished" : `ended with exit code ${code}`;
+}
+
+/**
+ * What an event is called, what it says and whether it is bad. ends are the attempts before the
+ * last one; each that has ended is taken out.
+ */
+function happened(h, record, ends) {
+  const text = h.text || (h.data && h.data.text) || "";
+  if (h.finding) return ["found", h.finding.title, h.finding.severity === "error"];
+  switch (h.kind) {
+    case "verdict":
+      if (ends.length > 0) return ["ended", attemptEnd(ends.shift()), true];
+      return ["ended", text || became(record), Boolean(record.is_oom)];
+    case "oom":
+      return ["out of memory", text, true];
+    case "died":
+      return ["died", text, true];
+    case "action":
+      return ["memroom", text, false];
+    case "pressure":
+      return ["pressure", text, false];
+    case "remedy":
+      return ["cure", text, false];
+    case "attempt":
+      return ["began", text.replace(/ began$/, ""), false];
   }
-  button.textContent = "copied";
-  setTimeout(() => {
-    button.textContent = "copy";
-  }, 1500);
+  return [h.kind, text, false];
+}
+
+/** Findings without those that were told again with more. */
+function lastOfEach(findings) {
+  const plain = (f) => `${f.kind} ${f.title.replace(/[\d.]+([KMGT]i)?B?/g, "#")}`;
+  return findings.filter((f, i) => !findings.slice(i + 1).some((g) => plain(g) === plain(f)));
+}
+
+/** A line of advice as what to type and what that does. */
+function shellLine(text) {
+  const line = text.split("\n").find((l) => l.trim().startsWith("memroom ")) || "";
+  const [typed, does] = line.trim().split(/\s{3,}/);
+  return { line: typed, does: does || "" };
 }
 
 const shades = [

@@ -13,7 +13,7 @@ var (
 	exportLine = regexp.MustCompile(`^export ((?:async )?function|class|const) (\w+)`)
 )
 
-// Script gives the named modules, and those they import, as the text of one script that needs no
+// Script returns the named modules, and those they import, as the text of one script that needs no
 // imports: each module is a function that returns what it exports. A page that carries its scripts
 // inside can then name this one by its hash, and its content security policy need allow no address
 // at all. entry is code that runs last; it takes exports as modules["NAME.js"].

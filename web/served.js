@@ -34,6 +34,7 @@ export class ServedRun {
       series: (from, to, points) => getJSON(`${this.at}/series?${query({ from, to, points })}`),
       account: (ms) => getJSON(`${this.at}/account?at_ms=${Math.round(ms)}`),
       events: () => this.events(),
+      explanation: async () => (await getJSON(`${this.at}/explanation`)).explanation,
       log: (stream) => getJSON(`${this.at}/log?stream=${stream}`),
     });
     try {
@@ -116,6 +117,7 @@ export class ServedRun {
     try {
       this.view.showRecord(await getJSON(this.at));
       this.view.showLog(this.view.stream);
+      this.view.showReason();
     } catch {
       /* it was deleted meanwhile: what is shown stays */
     }

@@ -1,6 +1,6 @@
 // Package web holds the files of memroom's pages: plain ES modules and a style sheet, without
 // network and without tools to build them. The modules import each other as "memroom/NAME.js". A
-// served page maps these names to the files beside it; a self-contained page holds all of them in
+// served page maps these names to the files next to it; a self-contained page holds all of them in
 // one script, which [Script] makes.
 package web
 
@@ -13,7 +13,7 @@ import (
 //go:embed *.js *.css *.html *.svg
 var files embed.FS
 
-// Files gives the files as they would be served.
+// Files returns the files as they would be served.
 func Files() fs.FS { return files }
 
 // Modules lists the names of the ES modules in alphabetical order.
@@ -31,7 +31,7 @@ func Modules() []string {
 	return names
 }
 
-// Text gives one file; it panics on a name that is not compiled in.
+// Text returns one file; it panics on a name that is not compiled in.
 func Text(name string) string {
 	data, err := files.ReadFile(name)
 	if err != nil {

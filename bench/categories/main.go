@@ -80,7 +80,7 @@ func (p *program) print(folder string) error {
 	return nil
 }
 
-// mostByCategory gives the most that each category ever held, as requested.
+// mostByCategory returns the most that each category ever held, as requested.
 func mostByCategory(l *diagnose.Ledger) map[event.Category]int64 {
 	now, most := map[event.Category]int64{}, map[event.Category]int64{}
 	l.WalkBlocks(func(_ int32, a *diagnose.Allocation, freed bool) {

@@ -18,7 +18,7 @@ import pandas
 import pyarrow.feather
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
-sys.path.insert(0, os.path.join(ROOT, "probe", "pip"))
+sys.path.insert(0, os.path.join(ROOT, "python"))
 ROWS, MATRIX, SAMPLES = 60_000, 400_000, 12_000
 COUNTS = {"a.npy": MATRIX, "a.tar": SAMPLES, "a.tfrecord": SAMPLES}
 

@@ -11,7 +11,7 @@ import numpy
 from train import Group
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
-sys.path.insert(0, os.path.join(ROOT, "probe", "pip"))
+sys.path.insert(0, os.path.join(ROOT, "python"))
 MIB, COLUMNS, BATCH = 1 << 20, 16, 1024
 LIMIT = 128 * MIB
 

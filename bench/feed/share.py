@@ -25,7 +25,7 @@ import time
 import warnings
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
-sys.path.insert(0, os.path.join(ROOT, "probe", "pip"))
+sys.path.insert(0, os.path.join(ROOT, "python"))
 CGROUP = "/sys/fs/cgroup/memory"
 BAR = 0.9
 

@@ -34,7 +34,7 @@ import time
 import tree
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
-sys.path.insert(0, os.path.join(ROOT, "probe", "pip"))
+sys.path.insert(0, os.path.join(ROOT, "python"))
 COLUMNS = 16
 BATCH = 1024
 BLOCKED = [0.0]

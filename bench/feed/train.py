@@ -22,7 +22,7 @@ import time
 import numpy
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
-sys.path.insert(0, os.path.join(ROOT, "probe", "pip"))
+sys.path.insert(0, os.path.join(ROOT, "python"))
 FEATURES, BATCH, MIB = 62, 8192, 1 << 20  # a row: its number, 62 features, the target: 256 bytes
 
 

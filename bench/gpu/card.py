@@ -1,12 +1,12 @@
 """Everything that is measured of `run --fit` on a card, in one go or in several:
 
-python bench/gpu/card.py [--parts first,older,ranks,shared,compiled,grid] [--seconds 585]
-[--folder bench/gpu/unseen] [--cap 0.65] [--jobs 9] [--limit PART=SECONDS ...] [--table]
+python bench/gpu/card.py [--parts folder,jobs,ranks,shared,compiled,grid] [--seconds 585]
+[--folder SCRIPTS] [--cap 0.65] [--jobs 9] [--limit PART=SECONDS ...] [--table]
 
 | part     | runs                                          | alone | seconds |
-| first    | fit_first.py over the folder, --jobs at once  | no    | 300     |
-| older    | fit.py --strangers: 51 jobs, two caps, --jobs | no    | 560     |
-|          | at once; untouched runs from earlier rows     |       |         |
+| folder   | fit_folder.py over --folder, --jobs at once   | no    | 300     |
+| jobs     | fit.py: 12 jobs, two caps, --jobs at once;    | no    | 300     |
+|          | untouched runs from earlier rows              |       |         |
 | ranks    | fit_ranks.py --card: DDP and FSDP2, two ranks | no    | 180     |
 | shared   | fit.py --shared: eight jobs, three turns;     | yes   | 300     |
 |          | untouched runs from earlier rows              |       |         |
@@ -21,7 +21,6 @@ between, put the files back into bin/card first. bin/memroom must be there.
 """
 
 import argparse
-import glob
 import importlib.util
 import json
 import os
@@ -43,8 +42,8 @@ EIGHT = (
     "scaler_vit,lightning_vit"
 )
 THREE = "nanogpt_compiled,gpt2_compiled,vit_compiled"
-SECONDS = {"first": 300, "older": 560, "ranks": 180, "shared": 300, "compiled": 280, "grid": 540}
-BESIDE = ("first", "older", "ranks")  # need not be alone
+SECONDS = {"folder": 300, "jobs": 300, "ranks": 180, "shared": 300, "compiled": 280, "grid": 540}
+BESIDE = ("folder", "jobs", "ranks")  # need not be alone
 LIBRARIES = (
     "torch transformers accelerate lightning torch_geometric peft triton sympy networkx numpy "
     "huggingface_hub tokenizers safetensors torchmetrics aiohttp scipy sklearn pandas"
@@ -57,10 +56,10 @@ def command(part, options, seconds):
     out = ["--out", os.path.join(ROWS, part + ".jsonl")]
     known = ["--memroom", MEMROOM, "--seconds", str(int(seconds))] + out
     fit = ["fit.py", "--only", "", *known]
-    first = ["--folder", options.folder, "--cap", str(options.cap), "--jobs", str(options.jobs)]
+    folder = ["--folder", options.folder, "--cap", str(options.cap), "--jobs", str(options.jobs)]
     how = {
-        "first": ["fit_first.py", *known, *first],
-        "older": ["fit.py", "--strangers", "--jobs", str(options.jobs), *known],
+        "folder": ["fit_folder.py", *known, *folder],
+        "jobs": ["fit.py", "--jobs", str(options.jobs), *known],
         "ranks": ["fit_ranks.py", "--card", "--kinds", "ddp,fsdp2", *known],
         "shared": fit + ["--shared", EIGHT, "--no-alone"],
         "compiled": fit + ["--compiled", THREE],
@@ -71,19 +70,18 @@ def command(part, options, seconds):
 
 
 def know_untouched(path):
-    """What the 51 jobs do without memroom is known from earlier rows, and by how much two such runs
+    """What the jobs do without memroom is known from earlier rows, and by how much two such runs
     differ: no build of ours changes that.
     """
     if os.path.exists(path):
         return
-    wanted, known = {*fit.JOBS, *fit.first_strangers()}, {}
-    for earlier in glob.glob(os.path.join(HERE, "fit-*h200.jsonl")):
-        for line in open(earlier):
-            row = json.loads(line)
-            run, job = row.get("run"), row["job"]
-            again = run == "uncapped again" and row.get("noise") is not None
-            if job in wanted and (again or run == "uncapped" and row.get("total")):
-                known[job, run] = line
+    wanted, known = {*fit.JOBS}, {}
+    for line in open(os.path.join(HERE, "fit-jobs-h200.jsonl")):
+        row = json.loads(line)
+        run, job = row.get("run"), row["job"]
+        again = run == "uncapped again" and row.get("noise") is not None
+        if job in wanted and (again or run == "uncapped" and row.get("total")):
+            known[job, run] = line
     with open(path, "w") as f:
         f.writelines(known.values())
 
@@ -156,18 +154,20 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--parts", default=",".join(SECONDS))
-    parser.add_argument("--folder", default=os.path.join(HERE, "unseen"))
+    parser.add_argument("--folder", help="training scripts, for the part of that name")
     parser.add_argument("--cap", type=float, default=0.65)
-    parser.add_argument("--jobs", type=int, default=9, help="at once, of first and of older")
+    parser.add_argument("--jobs", type=int, default=9, help="at once, of folder and of jobs")
     parser.add_argument("--seconds", type=float, default=585)
     parser.add_argument("--limit", action="append", default=[], metavar="PART=SECONDS")
     parser.add_argument("--table", action="store_true", help="print what is there, run nothing")
     options = parser.parse_args()
-    options.folder = os.path.abspath(options.folder)
+    options.folder = options.folder and os.path.abspath(options.folder)
     limits = {**SECONDS, **{p: float(s) for p, s in (x.split("=") for x in options.limit)}}
     os.makedirs(ROWS, exist_ok=True)
     parts = options.parts.split(",")
-    for part in {"older", "shared"} & {*parts}:
+    if not options.folder:
+        parts = [part for part in parts if part != "folder"]
+    for part in {"jobs", "shared"} & {*parts}:
         know_untouched(os.path.join(ROWS, part + ".jsonl"))
     if options.table:
         for part in parts:

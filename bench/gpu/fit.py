@@ -2,7 +2,7 @@
 peak.
 
 python bench/gpu/fit.py --memroom bin/memroom --out results.jsonl [--jobs 6] [--only NAME,...]
-[--caps 0.6,0.8] [--seconds N] [--strangers] [--second] [--third] [--fourth]
+[--caps 0.6,0.8] [--seconds N]
 [--timing NAME,...] [--compiled NAME,...] [--shared NAME,... [--no-alone]] [--peers]
 [--seeds NAME,...] [--whole-card NAME,...] [--cannot]
 
@@ -52,29 +52,7 @@ BLOCKS_BY_HAND = "Block,GPT2Block,EncoderBlock"  # classes of the compiled scrip
 COMPILED_RUNS = ["compiled fit", "compiled hand"]
 PIECES_BY_HAND = ("plain_nanogpt", "plain_encoder")  # jobs that know FIT_HAND_PIECES
 # The promise of 1e-4 is for fp32; these run under autocast in half precision.
-LOOSE = dict.fromkeys(
-    ("scaler_gpt2_fp16", "fcn_amp", "ddpm_ema", "nanogpt_compiled", "ner_accum", "neox_bf16"), 1e-2
-)
-# Scripts written on 2026-11-16 before fit was looked at with any of them.
-SECOND = (
-    "trainer_padded wav2vec_ctc lightning_gan wgan_gp stargan_in ddpm_ema vqvae_ema dqn_replay "
-    "packed_docs tagger_packed sage_full moco_queue fcn_amp switch_moe nanogpt_compiled "
-    "vit_compiled gpt2_compiled lbfgs_sine lm_handsgd seq2seq_teacher dpo_pairs timm_style"
-).split()
-
-# Ten more, written the same day before the build that they are for was tried on any script.
-THIRD = (
-    "lora_hand ssm_scan ner_accum pix2pix_bn gin_batches byol_ema txl_memory maml_conv sam_twice "
-    "regional_compile"
-).split()
-
-
-# Twenty more, written that day in the same way.
-FOURTH = (
-    "unetr_dice bart_hand swa_mixer wavenet_mu realnvp_flow pinn_wave decision_tf triplet_hard "
-    "dino_crops ode_rk4 yolo_scales neox_bf16 tft_quantile cyclegan_pool lightning_accum "
-    "hyena_fft dlrm_sparse convlstm_video accelerate_bert swin_trainer"
-).split()
+LOOSE = dict.fromkeys(("scaler_gpt2_fp16", "nanogpt_compiled"), 1e-2)
 
 
 class Clock:
@@ -247,30 +225,25 @@ def apart(a, b):
 
 
 def command_of(name):
-    if name in strangers():
+    if name in scripts():
         return [
             sys.executable,
             "-W",
             "ignore",
-            os.path.join(HERE, "strangers", "host.py"),
-            os.path.join(HERE, "strangers", name + ".py"),
+            os.path.join(HERE, "scripts", "host.py"),
+            os.path.join(HERE, "scripts", name + ".py"),
         ]
     return [sys.executable, "-W", "ignore", os.path.join(HERE, "fit_jobs.py"), name] + FLAGS.get(
         name, []
     )
 
 
-def strangers():
+def scripts():
     return sorted(
         os.path.basename(p)[:-3]
-        for p in glob.glob(os.path.join(HERE, "strangers", "*.py"))
+        for p in glob.glob(os.path.join(HERE, "scripts", "*.py"))
         if not p.endswith("host.py")
     )
-
-
-def first_strangers():
-    """Those that were there before SECOND, THIRD and FOURTH: with JOBS the 51 of the bar."""
-    return [n for n in strangers() if n not in {*SECOND, *THIRD, *FOURTH}]
 
 
 def with_fit(options, command, *more):
@@ -291,9 +264,9 @@ def job(results, options, name, cap):
 
     if options.noise:
         results.once(name, "uncapped again", noise)
-    # What a script reserves without a cap is more than it needs; a stranger's cap is taken from
-    # what it allocated.
-    limit = int(cap * base.get("allocated" if name in strangers() else "reserved", 0))
+    # What a script reserves without a cap is more than it needs: its cap is taken from what it
+    # allocated.
+    limit = int(cap * base.get("allocated" if name in scripts() else "reserved", 0))
 
     def fitted():
         fraction = {"FIT_FRACTION": repr(limit / base["total"])} if limit else {}
@@ -625,17 +598,7 @@ def work(results, options):
     # those that wait for each other must all have begun
     compiling = len([n for n in options.compiled.split(",") if n])
     with concurrent.futures.ThreadPoolExecutor(options.jobs + compiling) as pool:
-        names = [n for n in options.only.split(",") if n] + (
-            first_strangers()
-            if options.strangers
-            else SECOND
-            if options.second
-            else THIRD
-            if options.third
-            else FOURTH
-            if options.fourth
-            else []
-        )
+        names = [n for n in options.only.split(",") if n]
         waiting = [
             pool.submit(job, results, options, name, cap)
             for name in longest_first(results, names)
@@ -686,16 +649,6 @@ def main():
         help="nothing is started after so many seconds, and what runs then is ended",
     )
     parser.add_argument("--only", default=",".join(JOBS))
-    parser.add_argument("--strangers", action="store_true", help="also the 39 first of strangers/")
-    parser.add_argument(
-        "--second", action="store_true", help="of those, the 22 that were written blind"
-    )
-    parser.add_argument(
-        "--third", action="store_true", help="of those, the ten that were written after them"
-    )
-    parser.add_argument(
-        "--fourth", action="store_true", help="of those, the twenty that were written last"
-    )
     parser.add_argument("--caps", default="0.6,0.8")
     parser.add_argument(
         "--timing",

@@ -24,7 +24,6 @@ import concurrent.futures
 import copy
 import fcntl
 import gc
-import glob
 import json
 import os
 import statistics
@@ -331,18 +330,11 @@ def more_than_needed(point, pieces, share, grid):
 def known_grid(name, peak):
     """The points of a job in the newest rows of earlier runs; none where its peak was another."""
     newest: list = []
-    for path in sorted(glob.glob(os.path.join(HERE, "fit-grid-*h200.jsonl")), key=turn_of):
-        for row in rows_of(path):
-            if row["job"] == name and row.get("grid"):
-                newest = row["grid"]
+    for row in rows_of(os.path.join(HERE, "fit-grid-h200.jsonl")):
+        if row["job"] == name and row.get("grid"):
+            newest = row["grid"]
     same = newest and abs(newest[0]["peak"] - peak) <= 0.01 * peak
     return newest if same else []
-
-
-def turn_of(path):
-    """Files of rows are named by the turn in which they were taken."""
-    turns = "second third fourth fifth sixth seventh eighth ninth tenth".split()
-    return next((i for i, turn in enumerate(turns) if "-%s-" % turn in path), -1)
 
 
 def one(name, out, known):

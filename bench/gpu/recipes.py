@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-import recipes_second
+import recipes_architectures
 
 MODELS = {
     "160m": {
@@ -146,7 +146,7 @@ def cases():
         case("compile-1b-ckpt", "bf16", "1b", 4, 1024, compile=True, ckpt=True),
         case("compile-tiny-amp", "amp", "tiny", 4, 256, compile=True),
     ]
-    return found + more_sharded() + more_compiled() + recipes_second.cases()
+    return found + more_sharded() + more_compiled() + recipes_architectures.cases()
 
 
 def more_sharded():
@@ -198,7 +198,7 @@ def described(c):
     """Class and configuration of a case's model."""
     import transformers
 
-    second = recipes_second.MODELS.get(c["model"])
+    second = recipes_architectures.MODELS.get(c["model"])
     if second or c["model"] in OTHERS:
         config, kind, values = (*second[:2], second[3]) if second else OTHERS[c["model"]]
         return getattr(transformers, kind), getattr(transformers, config)(**values, use_cache=False)
@@ -537,7 +537,7 @@ def outcome(c, torch, traces, loaded, trained=()):
             pickle.dump(torch.cuda.memory._snapshot(), file)
     return dict(
         c,
-        cfg=MODELS.get(c["model"]) or (recipes_second.MODELS | OTHERS)[c["model"]][-1],
+        cfg=MODELS.get(c["model"]) or (recipes_architectures.MODELS | OTHERS)[c["model"]][-1],
         allocated=torch.cuda.max_memory_allocated(),
         reserved=torch.cuda.max_memory_reserved(),
         allocated_after_load=loaded[0],

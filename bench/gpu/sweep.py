@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 
-import recipes_third as third
+import setups
 
 SECONDS = 120  # of processor time that one rehearsal may take
 STEPS = 4
@@ -46,7 +46,7 @@ def llama(draw):
     heads = draw.choice([4, 8, 12])
     kv = draw.choice([k for k in (1, 2, 4, 8, 12) if heads % k == 0])
     hidden = dim * heads
-    return third.sizes(
+    return setups.sizes(
         hidden,
         draw.choice([2 * hidden, 4 * hidden, hidden * 8 // 3 // 32 * 32, 1000]),
         draw.choice([2, 2, 2, 3]),
@@ -179,7 +179,7 @@ def sparse(draw):
 def encoder(draw):
     heads, dim = draw.choice([(4, 64), (8, 64), (12, 64), (8, 32)])
     hidden = heads * dim
-    return third.sizes(
+    return setups.sizes(
         hidden,
         draw.choice([2 * hidden, 4 * hidden]),
         draw.choice([2, 2, 2, 3]),
@@ -211,7 +211,7 @@ def electra(draw):
 
 
 def deberta(draw):
-    values = dict(third.MODELS["deberta"][3])
+    values = dict(setups.MODELS["deberta"][3])
     e = encoder(draw)
     return {**values, **e, "max_position_embeddings": 512}
 
@@ -226,7 +226,7 @@ def modern(draw):
 
 def t5(draw):
     heads = draw.choice([4, 8, 12])
-    return third.t5(
+    return setups.t5(
         d_model=draw.choice([256, 512, 768]),
         d_ff=draw.choice([1024, 2048]),
         num_layers=2,
@@ -260,14 +260,14 @@ def whisper(draw):
 
 
 def speech(draw):
-    sizes = third.sizes(draw.choice([256, 512, 768]), 2048, 2, 8, vocab=32)
+    sizes = setups.sizes(draw.choice([256, 512, 768]), 2048, 2, 8, vocab=32)
     return dict(sizes, layerdrop=draw.choice([0.0, 0.0, 0.1]))
 
 
 def images(draw):
     heads, dim = draw.choice([(4, 64), (8, 64), (12, 64), (8, 32)])
     patch = draw.choice([14, 16, 32])
-    return third.sizes(
+    return setups.sizes(
         heads * dim,
         4 * heads * dim,
         draw.choice([2, 2, 2, 3]),
@@ -318,7 +318,7 @@ def resnet(draw):
 
 
 def clip(draw):
-    text = third.sizes(256, 1024, 2, 4, vocab=draw.choice([5003, 49408]))
+    text = setups.sizes(256, 1024, 2, 4, vocab=draw.choice([5003, 49408]))
     return {
         "text_config": dict(text, max_position_embeddings=77),
         "vision_config": images(draw),
@@ -327,7 +327,7 @@ def clip(draw):
 
 
 def siglip(draw):
-    text = third.sizes(256, 1024, 2, 4, vocab=draw.choice([5003, 32000]))
+    text = setups.sizes(256, 1024, 2, 4, vocab=draw.choice([5003, 32000]))
     vision = images(draw)
     text["hidden_size"] = vision["hidden_size"]
     text["projection_size"] = vision["hidden_size"]
@@ -441,7 +441,7 @@ SLOW = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe")
 
 
 def setup(seed):
-    """The setup of a seed, as recipes_third.py writes them down."""
+    """The setup of a seed, as setups.py writes them down."""
     draw = random.Random(seed)
     name = draw.choice(COMMON if draw.random() < 0.6 else list(FAMILIES))
     f = FAMILIES[name]
@@ -560,10 +560,10 @@ def blocks(model, torch):
     names = set(model._no_split_modules or [])
     found = [m for m in model.modules() if type(m).__name__ in names]
     found = [m for m in found if "Embeddings" not in type(m).__name__]
-    return found or third_blocks(model, torch)
+    return found or listed_blocks(model, torch)
 
 
-third_blocks = third.blocks
+listed_blocks = setups.blocks
 
 
 def given(c, torch, n, config):
@@ -613,7 +613,7 @@ def rehearsed(c):
     """Trains; the rehearsal ends it after its steps."""
     import torch
 
-    third.described, third.blocks = described, blocks
+    setups.described, setups.blocks = described, blocks
     torch.manual_seed(0)
     config = described(c)[1]
     if c["kind"] == "ddp":
@@ -621,7 +621,7 @@ def rehearsed(c):
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         dist.init_process_group("fake", rank=0, world_size=c["world"], store=FakeStore())
-    model, half = third.build(c, torch)
+    model, half = setups.build(c, torch)
     trained = [p for p in model.parameters() if p.requires_grad]
     opt = optimizer(c["opt"], trained, torch)
     scaler = torch.amp.GradScaler("cuda", enabled=half is torch.float16)
@@ -651,7 +651,7 @@ def rehearsed(c):
 def optimizer(name, parameters, torch):
     if name == "sgd":
         return torch.optim.SGD(parameters, lr=1e-3)
-    return third.optimizer(name, parameters, torch)
+    return setups.optimizer(name, parameters, torch)
 
 
 def serve():
@@ -780,7 +780,7 @@ def ask(memroom, c, folder):
 
 
 def flags(c):
-    out = third.flags(c)
+    out = setups.flags(c)
     at = out.index("--precision") + 1
     if c.get("weights") == "float32":
         out[at] = "amp_bf16" if c.get("amp") else "fp32"

@@ -45,7 +45,7 @@ type verdict struct {
 	back int64
 }
 
-// host says that series are of heaps in host memory, with the working bytes of a step as a fourth
+// host means that series are of heaps in host memory, with the working bytes of a step as a fourth
 // column.
 var host bool
 
@@ -225,7 +225,7 @@ func judge(s courses.Series, limits diagnose.Thresholds) verdict {
 	return v
 }
 
-// capsOf gives five caps between a leak's median and maximum, and the steps at which it crosses
+// capsOf returns five caps between a leak's median and maximum, and the steps at which it crosses
 // them.
 func capsOf(s courses.Series) (caps []float64, deaths []int64) {
 	if s.Onset < 0 {
@@ -340,7 +340,7 @@ func (t *tally) print() {
 		fmt.Sprintf("%d %s", len(t.back), ends(t.back)))
 }
 
-// ends gives the middle and the worst of some delays, of which -1 is the worst.
+// ends returns the middle and the worst of some delays, of which -1 is the worst.
 func ends(delays []int64) string {
 	if len(delays) == 0 {
 		return "-"

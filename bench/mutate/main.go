@@ -147,7 +147,7 @@ func try(fset *token.FileSet, file *ast.File, c change, dir string, limit limits
 	return !bytes.Contains(said, []byte("[build failed]")), err != nil, nil
 }
 
-// lay gives the flag that makes go read other text in place of a file.
+// lay returns the flag that makes go read other text in place of a file.
 func lay(path string, text []byte) (flag string, done func(), err error) {
 	dir, err := os.MkdirTemp("", "memroom-mutate-")
 	if err != nil {

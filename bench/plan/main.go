@@ -1,8 +1,8 @@
 // Command plan prints how far predictions from a configuration are from what an H200 really gave
-// up, case by case, beside accelerate's rule (four times the weights) and PyTorch's MemTracker on
-// fake tensors. MemTracker takes most of an hour for all cases, so its figures are kept beside this
-// file; a few are made again in every run where a Python with PyTorch is there, and all of them
-// with -all. Usage: go run ./bench/plan [-all].
+// up, case by case, next to accelerate's rule (four times the weights) and PyTorch's MemTracker on
+// fake tensors. MemTracker takes most of an hour for all cases, so its figures are kept next to
+// this file; a few are made again in every run where a Python with PyTorch is there, and all of
+// them with -all. Usage: go run ./bench/plan [-all].
 package main
 
 import (
@@ -161,7 +161,7 @@ var peerResults = filepath.Join("bench", "plan", "memtracker.jsonl")
 // own.
 var quick = []string{"llama160m-b8-s1024-bf16", "bert-b8-s128", "vitb16-b32-fp32"}
 
-// memTracker gives the peer's peaks and failures: kept ones, and those of a fresh run where a
+// memTracker returns the peer's peaks and failures: kept ones, and those of a fresh run where a
 // Python with PyTorch is there.
 func memTracker(dir string, all bool) (map[string]float64, error) {
 	peaks, failed, err := readPeer(peerResults)

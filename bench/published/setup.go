@@ -128,8 +128,8 @@ func (r *row) fromSource(s *plan.Setup) {
 	}
 }
 
-// matters are words of what a source leaves out that change its figure: the row is answered, and
-// its error says nothing about us.
+// matters are words for facts that a source leaves out and that change its figure. Such a row is
+// answered, but its error is no measure of our prediction.
 var matters = []string{"order of lengths", "remote-code", "LoRA rank", "precision, optimizer, card",
 	"size of the card", "longest sample", "loss implementation", "samples may"}
 

@@ -2,8 +2,8 @@
 
     python3 bench/rehearse/ranks.py --memroom bin/memroom --python PYTHON [NAME...]
 
-PYTHON is the test environment's (testenv/ensure); the truth is bench/gpu/recipes-h200.jsonl and
-recipes-second-h200.jsonl, where one process on the card was rank 0 of each world. Setups that need
+PYTHON is the test environment's (testenv/ensure); the truth is bench/gpu/recipes-h200.jsonl,
+where one process on the card was rank 0 of each world. Setups that need
 peft or DeepSpeed are left out.
 """
 
@@ -20,11 +20,10 @@ KINDS = ("fsdp1", "fsdp2", "ddp")
 
 
 def rows():
-    for name in ("recipes-h200.jsonl", "recipes-second-h200.jsonl"):
-        with open(os.path.join(GPU, name)) as file:
-            for row in map(json.loads, file):
-                if row.get("kind") in KINDS and "error" not in row and "r" not in row:
-                    yield row
+    with open(os.path.join(GPU, "recipes-h200.jsonl")) as file:
+        for row in map(json.loads, file):
+            if row.get("kind") in KINDS and "error" not in row and "r" not in row:
+                yield row
 
 
 def train(name):

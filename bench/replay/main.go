@@ -2,7 +2,7 @@
 // and PyTorch's own _memory_viz.py on the same file in the same run. Nothing is asserted: it prints
 // figures.
 //
-//	go run ./bench/replay                     the big snapshot beside the checkout, and the same tiled to 500 MB
+//	go run ./bench/replay                     the big snapshot next to the checkout, and the same tiled to 500 MB
 //	go run ./bench/replay -tile 500,2000      other sizes, in MB
 //	go run ./bench/replay -file dump.pickle   another snapshot
 //

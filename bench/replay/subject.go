@@ -38,7 +38,7 @@ func (s *subject) median() float64 {
 	return sorted[len(sorted)/2]
 }
 
-// peakMemory gives the highest resident memory of this process in bytes, 0 where the system does
+// peakMemory returns the highest resident memory of this process in bytes, 0 where the system does
 // not say.
 func peakMemory() int64 {
 	status, err := os.ReadFile("/proc/self/status")

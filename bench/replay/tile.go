@@ -36,7 +36,7 @@ func tileTo(from, to string, size int64) error {
 	return w.Flush()
 }
 
-// opLength gives the length of the opcode at the beginning of b with its arguments.
+// opLength returns the length of the opcode at the beginning of b with its arguments.
 func opLength(b []byte) (int, error) {
 	switch b[0] {
 	case 'K', 'h', 'q', 0x80:

@@ -2,7 +2,7 @@
 //
 //	go run ./bench/savings cases > bench/gpu/savings.json     the setups before and after each remedy
 //	python3 bench/gpu/savings.py OUT                          on a machine with a card: one result a setup
-//	go run ./bench/savings table OUT [SHARED]                 prediction beside measurement, misses included
+//	go run ./bench/savings table OUT [SHARED]                 prediction next to measurement, misses included
 //	go run ./bench/savings pack OUT > bench/savings/h200.jsonl
 package main
 

@@ -61,7 +61,7 @@ func (t truth) setup() remedy.Setup {
 	return s
 }
 
-// readTruth gives the earlier pairs as results and the pairs themselves.
+// readTruth returns the earlier pairs as results and the pairs themselves.
 func readTruth(folder string) (*results, []pair, error) {
 	file, err := os.Open(filepath.Join(folder, "h200-peaks.jsonl"))
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"memroom/diagnose"
 	"memroom/event"
+	"memroom/explain"
 	"memroom/remedy"
 	"memroom/trace"
 )
@@ -26,7 +27,7 @@ func recordedTable(folder string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	saving, before := diagnose.RecordedSaving(base), reservedPeak(base)
+	saving, before := explain.RecordedSaving(base), reservedPeak(base)
 	if saving == nil {
 		return fmt.Errorf("%s: the recording cannot be replayed", folder)
 	}

@@ -146,7 +146,7 @@ func (r row) saved() event.Bytes { return r.before - r.after }
 // off is the relative error of the predicted saving.
 func (r row) off() float64 { return float64(r.predicted-r.saved()) / float64(r.saved()) }
 
-// compare predicts every pair and puts the measurement beside it.
+// compare predicts every pair and puts the measurement next to it.
 func compare(r *results, pairs []pair) []row {
 	var rows []row
 	for _, p := range pairs {

@@ -1,6 +1,6 @@
 // Command tune measures `memroom tune` against what people do today: packing by processors, by a
 // declared maximum and by an oracle; recovery from running out; kills of the scheduler; the cost of
-// a trial. Every figure is of real processes in real cgroups, except where the output says
+// a trial. Every figure comes from real processes in real cgroups, unless the output notes
 // otherwise.
 //
 //	go run ./bench/tune [-binary bin/memroom] founding|packing|recovery|crash|scale
@@ -242,7 +242,7 @@ def train(config):
     if code != 0: raise RuntimeError("the training was killed: %d" % code)
     tune.report({"loss": 0.0})
 try:
-    ray.init(num_cpus=4, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False)
     grid = tune.Tuner(train, param_space={"work": sys.argv[1], "peak": sys.argv[2],
         "seconds": sys.argv[3], "lr": tune.uniform(0, 1)},
         tune_config=tune.TuneConfig(num_samples=4)).fit()
@@ -258,10 +258,11 @@ type job struct {
 	curve   string
 }
 
-// longerEnv tells the trials, which are processes of their own, by how much -longer stretches them.
+// longerEnv passes the factor of -longer to the trials, which are processes of their own.
 const longerEnv = "MEMROOM_BENCH_LONGER"
 
-// jobOf is what a trial with these settings does; its number gives the part that no setting tells.
+// jobOf returns what a trial with these settings does. Its number seeds the part that does not
+// depend on the settings.
 func jobOf(bs, width, number, budget int) job {
 	source := rand.New(rand.NewPCG(11, uint64(number)))
 	share := 0.03 + 0.25*float64(bs*width)/(64*512)

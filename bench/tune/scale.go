@@ -42,7 +42,7 @@ func (n *nothing) Stop(string)                               {}
 func (n *nothing) Events() <-chan trial.Happening            { return n.events }
 func (n *nothing) Close()                                    {}
 
-// scale: the scheduler alone up to 10,000 trials, and whole trials as processes beside the peers.
+// scale: the scheduler alone up to 10,000 trials, and whole trials as processes next to the peers.
 func (b *bench) scale() error {
 	fmt.Println("cost of a trial")
 	for _, n := range []int{100, 1000, 10000} {
@@ -129,7 +129,7 @@ const rayEmptySource = `
 import sys, time, ray
 from ray import tune
 n = int(sys.argv[1])
-ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 began = time.time()
 tune.Tuner(lambda c: {"loss": 1}, param_space={"x": tune.uniform(0, 1)},
     tune_config=tune.TuneConfig(num_samples=n)).fit()

@@ -21,7 +21,7 @@ type family struct {
 	draw  func(r *rand.Rand) course
 }
 
-// Class says what must be said about a run.
+// Class is the answer that a run must get.
 type Class int
 
 // The classes.
@@ -116,8 +116,8 @@ func when(yes bool, bytes float64) float64 {
 	return 0
 }
 
-// noise gives one of the ways in which what stays varies from batch to batch, about wide bytes from
-// end to end.
+// noise returns one of the ways in which what stays varies from batch to batch, about wide bytes
+// from end to end.
 func noise(r *rand.Rand, wide float64) func() float64 {
 	switch r.IntN(5) {
 	case 0:

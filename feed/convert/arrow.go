@@ -46,7 +46,7 @@ func (w *arrowWriter) Write(b Batch) error {
 	return w.out.Write(batch)
 }
 
-// arrowType gives the type of a column.
+// arrowType returns the type of a column.
 func arrowType(c table.Column) arrow.DataType {
 	switch c.Kind {
 	case table.Text:
@@ -84,7 +84,7 @@ func scalarType(dtype string) arrow.DataType {
 		"f8": arrow.PrimitiveTypes.Float64}[dtype[1:]]
 }
 
-// arrow gives the column's values, without a copy where Arrow has them as NumPy does.
+// arrow returns the column's values, without a copy where Arrow has them as NumPy does.
 func (c *column) arrow(t arrow.DataType) arrow.ArrayData {
 	if c.Kind == table.Fixed {
 		return fixedData(t, c.DType, c.fixed, c.rows)
@@ -106,7 +106,7 @@ func (c *column) arrow(t arrow.DataType) arrow.ArrayData {
 		[]arrow.ArrayData{values}, missing, 0)
 }
 
-// valid gives a bit for every row that is there.
+// valid returns a bit for every row that is there.
 func (c *column) valid() (*memory.Buffer, int) {
 	if len(c.null) == 0 {
 		return nil, 0
@@ -150,7 +150,7 @@ func fixedData(t arrow.DataType, dtype string, values []byte, n int) arrow.Array
 	return array.NewData(t, n, []*memory.Buffer{valid, memory.NewBufferBytes(values)}, nil, missing, 0)
 }
 
-// times gives a bit for every time that is not NumPy's NaT.
+// times returns a bit for every time that is not NumPy's NaT.
 func times(values []byte, n int) (*memory.Buffer, int) {
 	const notATime = 1 << 63
 	bits, missing := make([]byte, (n+7)/8), 0

@@ -25,7 +25,7 @@ type Writer interface {
 	Close() error
 }
 
-// New gives a writer for a file of that name. rows is how many will come.
+// New returns a writer for a file of that name. rows is how many will come.
 func New(name string, out io.WriteSeeker, columns []table.Column, rows int64) (Writer, error) {
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".arrow", ".feather", ".ipc":
@@ -55,7 +55,7 @@ type column struct {
 	null  []byte // empty if no row is missing
 }
 
-// split gives the columns of a batch.
+// split returns the columns of a batch.
 func split(b Batch) []column {
 	part := func(s table.Span) []byte { return b.Data[s.Offset : s.Offset+s.Size] }
 	var out []column

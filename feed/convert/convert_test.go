@@ -22,7 +22,7 @@ type given struct {
 	rows [][]byte
 }
 
-// le gives a whole number in as many bytes as its type has.
+// le returns a whole number in as many bytes as its type has.
 func le(width int, v int64) []byte {
 	return binary.LittleEndian.AppendUint64(nil, uint64(v))[:width]
 }
@@ -112,7 +112,7 @@ func gathered(columns []table.Column, rows *table.Rows) Batch {
 	return b
 }
 
-// written gives the path of a file of that name with the batches in it.
+// written returns the path of a file of that name with the batches in it.
 func written(t *testing.T, name string, batches ...Batch) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -252,7 +252,7 @@ func TestNPYByHand(t *testing.T) {
 	}
 }
 
-// asLines reads a file back as a stream would and gives its rows as JSON lines, and the types of
+// asLines reads a file back as a stream would. It returns its rows as JSON lines, and the types of
 // its columns.
 func asLines(t *testing.T, path string) (lines string, types []string) {
 	t.Helper()
@@ -322,8 +322,8 @@ func keptBy(name string, c table.Column) string {
 	return fmt.Sprint(c.Kind, c.DType, c.Shape)
 }
 
-// many gives rows of each layout with something missing here and there, so that marks fill several
-// bytes.
+// many returns rows of each layout with something missing here and there, so that marks fill
+// several bytes.
 func many(n int) []given {
 	columns := []given{numbersOf("truth", "|b1", 1), numbersOf("day", "<M8[D]", 8),
 		{Column: table.Column{Name: "text", Kind: table.Text}},

@@ -87,7 +87,7 @@ func (w *parquetWriter) Close() error {
 	return w.out.Close()
 }
 
-// parquetNode gives the type of a column.
+// parquetNode returns the type of a column.
 func parquetNode(c table.Column) (schema.Node, error) {
 	switch c.Kind {
 	case table.Text:
@@ -115,7 +115,7 @@ func parquetNode(c table.Column) (schema.Node, error) {
 	return schema.ListOf(element, parquet.Repetitions.Optional, -1)
 }
 
-// valueNode gives the type of one value.
+// valueNode returns the type of one value.
 func valueNode(c table.Column, repeated parquet.Repetition) (schema.Node, error) {
 	logical := func(l schema.LogicalType, t parquet.Type, length int) (schema.Node, error) {
 		return schema.NewPrimitiveNodeLogical(c.Name, repeated, l, t, length, -1)
@@ -264,7 +264,7 @@ func writeValues(out file.ColumnChunkWriter, dtype string, raw []byte, depth, ag
 	return err
 }
 
-// smallInt gives the size of an integer and how it is read.
+// smallInt returns the size of an integer and how it is read.
 func smallInt(dtype string) (int, func([]byte) int32) {
 	le := binary.LittleEndian
 	switch dtype[1:] {

@@ -17,8 +17,8 @@ import (
 	"memroom/feed/table"
 )
 
-// cell appends a row of a column as JSON, and says whether it is missing. CSV takes the same text
-// without the quotes of a string.
+// cell appends a row of a column as JSON, and reports whether it is missing. CSV takes the same
+// text without the quotes of a string.
 func (c *column) cell(out []byte, row int) ([]byte, bool) {
 	if c.Kind == table.Fixed {
 		values := c.fixed[row*c.Width : (row+1)*c.Width]

@@ -18,10 +18,10 @@ import (
 // notATime is NumPy's NaT.
 const notATime = math.MinInt64
 
-// arrowField says what an Arrow column becomes. Numbers and truth values stay what they are, times
-// become datetime64 and timedelta64 of the same unit (time zones are dropped: values are UTC),
-// decimals float64, texts and binaries objects, lists of numbers lists, lists of one size (of lists
-// of one size, ...) arrays of that shape, and everything else its JSON text.
+// arrowField returns the column that an Arrow field becomes. Numbers and truth values stay what
+// they are, times become datetime64 and timedelta64 of the same unit (time zones are dropped:
+// values are UTC), decimals float64, texts and binaries objects, lists of numbers lists, lists of
+// one size (of lists of one size, ...) arrays of that shape, and everything else its JSON text.
 func arrowField(name string, t arrow.DataType, null bool) Field {
 	f := Field{Null: null}
 	f.Column = table.Column{Name: name, Kind: table.Text, From: t.String() + " as JSON"}
@@ -57,8 +57,8 @@ func arrowField(name string, t arrow.DataType, null bool) Field {
 	return f
 }
 
-// arrowShape gives the sizes of lists of one size within each other, outermost first, and what the
-// innermost hold.
+// arrowShape returns the sizes of lists of one size within each other, outermost first, and what
+// the innermost hold.
 func arrowShape(t arrow.DataType) (shape []int, item arrow.DataType) {
 	for list, ok := t.(*arrow.FixedSizeListType); ok; list, ok = t.(*arrow.FixedSizeListType) {
 		shape, t = append(shape, int(list.Len())), list.Elem()
@@ -69,7 +69,7 @@ func arrowShape(t arrow.DataType) (shape []int, item arrow.DataType) {
 // mostValues is how many values an array in one row may have. A hostile shape would overflow.
 const mostValues = 1 << 31
 
-// product gives how many values arrays of a shape have; beyond mostValues, one more than that.
+// product returns how many values arrays of a shape have; beyond mostValues, one more than that.
 func product(shape []int) int {
 	n := 1
 	for _, size := range shape {
@@ -80,15 +80,15 @@ func product(shape []int) int {
 	return n
 }
 
-// anyMissing says whether a row is missing, or a value within an array of one shape.
+// anyMissing reports whether a row is missing, or a value within an array of one shape.
 func anyMissing(values arrow.Array) bool {
 	list, deeper := values.(array.ListLike)
 	return values.NullN() > 0 || deeper && anyMissing(list.ListValues())
 }
 
-// notedShape gives the shape of arrays that a column's lists stand for, which writers note beside
-// it: Arrow's own tensors, and Hugging Face's Array2D to Array5D. nil: nothing is noted, it varies
-// from row to row, or the axes are stored in another order.
+// notedShape returns the shape of arrays that a column's lists stand for, which writers note in its
+// metadata: Arrow's own tensors, and Hugging Face's Array2D to Array5D. nil: nothing is noted, it
+// varies from row to row, or the axes are stored in another order.
 func notedShape(f arrow.Field) []int {
 	name, _ := f.Metadata.GetValue("ARROW:extension:name")
 	text, _ := f.Metadata.GetValue("ARROW:extension:metadata")
@@ -141,7 +141,7 @@ func inShape(f Field, t arrow.DataType, shape []int) Field {
 	return f
 }
 
-// arrowScalar gives the NumPy dtype of a type of fixed width.
+// arrowScalar returns the NumPy dtype of a type of fixed width.
 func arrowScalar(t arrow.DataType) (string, int, bool) {
 	switch t := t.(type) {
 	case *arrow.BooleanType:
@@ -186,7 +186,7 @@ func arrowScalar(t arrow.DataType) (string, int, bool) {
 	return "", 0, false
 }
 
-// plainNumber says whether a list's values can be copied as they lie.
+// plainNumber reports whether a list's values can be copied as they lie.
 func plainNumber(t arrow.DataType) bool {
 	switch t.ID() {
 	case arrow.BOOL, arrow.DATE32, arrow.TIME32, arrow.DECIMAL32, arrow.DECIMAL64, arrow.DECIMAL128,
@@ -322,7 +322,7 @@ func appendFixed(into *table.Data, c table.Column, values arrow.Array) error {
 	return nil
 }
 
-// copied says whether values lie in memory as NumPy has them.
+// copied reports whether values lie in memory as NumPy has them.
 func copied(values arrow.Array) bool {
 	return plainNumber(values.DataType())
 }
@@ -433,7 +433,7 @@ func addScalar(into *table.Data, c table.Column, values arrow.Array, i int, natu
 	return nil
 }
 
-// nearest gives the float64 nearest to a decimal. The library's own conversion multiplies by a
+// nearest returns the float64 nearest to a decimal. The library's own conversion multiplies by a
 // rounded power of ten, which is off by a bit for one number in some.
 func nearest(digits *big.Int, t arrow.DataType) float64 {
 	return scaled(digits, t.(arrow.DecimalType).GetScale())

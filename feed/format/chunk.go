@@ -49,7 +49,7 @@ func plainWidth(c table.Column, d *schema.Column) int {
 	return 0
 }
 
-// errOther says that a column needs the library.
+// errOther reports a column that needs the library.
 var errOther = fmt.Errorf("a column of another kind")
 
 // chunkScan walks through the pages of a column chunk.
@@ -59,6 +59,7 @@ type chunkScan struct {
 	buf     []byte // bytes of the file that were read and not used yet
 	room    []byte // all of the buffer that buf is a part of
 	codec   compress.Codec
+	packing compress.Compression
 	maxDef  int16
 	width   int    // bytes of a value
 	missing []byte // what stands for a missing value; nil: there must be none
@@ -69,7 +70,7 @@ type chunkScan struct {
 }
 
 // readPlain decodes rows of a leaf of plain numbers into out, which has room for exactly them.
-// first says where they begin in the row group.
+// first is where they begin in the row group.
 func (p *parquetFile) readPlain(chunk *metadata.ColumnChunkMetaData, column *schema.Column,
 	key [2]int, first int64, out []byte, c table.Column) error {
 	s := &chunkScan{f: p.f, maxDef: column.MaxDefinitionLevel(), width: c.Width}
@@ -80,7 +81,8 @@ func (p *parquetFile) readPlain(chunk *metadata.ColumnChunkMetaData, column *sch
 	case "<f8":
 		s.missing = binary.LittleEndian.AppendUint64(nil, math.Float64bits(math.NaN()))
 	}
-	if codec := chunk.Compression(); codec != compress.Codecs.Uncompressed {
+	s.packing = chunk.Compression()
+	if codec := s.packing; codec != compress.Codecs.Uncompressed {
 		var err error
 		if s.codec, err = compress.GetCodec(codec); err != nil {
 			return errOther
@@ -173,20 +175,23 @@ func (s *chunkScan) header() (pageHeader, error) {
 	}
 }
 
-// next reads a page: its rows after skip, as many as out has room for. It gives the rows of the
+// next reads a page: its rows after skip, as many as out has room for. It returns the rows of the
 // page and the bytes written.
 func (s *chunkScan) next(out []byte, skip int64) (rows int64, n int, err error) {
 	h, err := s.header()
 	if err != nil {
 		return 0, 0, err
 	}
-	if h.size < 0 || h.unpacked < 0 || h.unpacked > longest || h.values < 0 {
+	if h.size < 0 {
 		return 0, 0, damaged("the header of a page has an impossible size")
 	}
 	if err := s.need(h.size); err != nil {
 		return 0, 0, err
 	}
 	body := s.buf[:h.size]
+	if err := h.check(body, s.packing); err != nil {
+		return 0, 0, err
+	}
 	s.buf = s.buf[h.size:]
 	switch h.kind {
 	case 2:
@@ -205,7 +210,7 @@ func (s *chunkScan) next(out []byte, skip int64) (rows int64, n int, err error) 
 	return 0, 0, nil // an index of pages
 }
 
-// unpack gives the content of a page, in room where it is packed.
+// unpack returns the content of a page, in room where it is packed.
 func (s *chunkScan) unpack(body []byte, size int64, room *[]byte) ([]byte, error) {
 	if s.codec == nil {
 		if room == &s.unpacked { // a dictionary outlives the bytes that were read
@@ -382,7 +387,7 @@ type runs struct {
 	size   int    // of packed numbers: bytes
 }
 
-// fill reads as many numbers as out holds, and says whether there were so many.
+// fill reads as many numbers as out holds, and reports whether there were so many.
 func (r *runs) fill(out []uint32) bool {
 	for len(out) > 0 {
 		if r.left == 0 && !r.begin() {
@@ -452,7 +457,7 @@ func (r *runs) unpack(out []uint32) {
 	r.bit = bit
 }
 
-// allEqual says whether the first n levels are one run of a value: nothing is missing.
+// allEqual reports whether the first n levels are one run of a value: nothing is missing.
 func allEqual(levels []byte, value int16, n int64) bool {
 	of := runs{data: levels, width: bits.Len16(uint16(value))}
 	return of.begin() && !of.packed && int64(of.left) >= n && of.value == uint32(value)

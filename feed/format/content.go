@@ -10,7 +10,7 @@ import (
 	"memroom/feed/source"
 )
 
-// What a file holds, where its name does not say so or says something else.
+// This file finds out what a data file holds where its name does not show it or is wrong.
 
 // Compressions of whole files.
 const (
@@ -48,7 +48,7 @@ var stoodIn = []struct{ bytes, what string }{
 		"this is the error of an object store, not data"},
 }
 
-// isItself says what lies in a file's place where it is no data at all. Text may be a web page.
+// isItself names the content of a file that is no data at all. Text may be a web page.
 func isItself(f source.File, kind string) error {
 	head, err := headOf(f, 1<<10)
 	if err != nil {
@@ -97,13 +97,13 @@ var notRead = map[string]string{
 
 const pictures = "single media files are not read: put them in a tar file, as WebDataset does"
 
-// Packed says how a file is compressed as a whole: by what it holds, so that a .csv that is gzip
+// Packed returns how a file is compressed as a whole: by what it holds, so that a .csv that is gzip
 // inside is read too.
 func Packed(f source.File, o Options) (string, error) {
 	named := packers[strings.ToLower(path.Ext(plainName(f.Name())))]
 	kind, err := Of(f.Name(), o)
 	if named == "" && (err != nil || kind == "parquet" || kind == "arrow" || kind == "npy") {
-		return "", nil // Scan says what is wrong; these have a mark of their own
+		return "", nil // Scan reports what is wrong; these have a mark of their own
 	}
 	head, err := headOf(f, recordHead)
 	if err != nil {
@@ -147,7 +147,7 @@ func headOf(f source.File, most int64) ([]byte, error) {
 	return head, nil
 }
 
-// looksLikeText says what is wrong where a text format finds something else.
+// looksLikeText returns an error where a text format finds something else.
 func looksLikeText(f source.File, kind string) error {
 	head, err := headOf(f, 64<<10)
 	if err != nil {

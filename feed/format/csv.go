@@ -17,7 +17,7 @@ import (
 // column is int64, float64, bool or text by what all its values look like; empty cells and the
 // words that pandas takes for missing (NA, NaN, null, ...) are missing.
 
-// csvEnd gives the end of a row: the first newline that is not inside quotes.
+// csvEnd returns the end of a row: the first newline that is not inside quotes.
 func csvEnd(delim byte) rowEnd {
 	return func(data []byte) int {
 		n := bytes.IndexByte(data, '\n')
@@ -45,7 +45,7 @@ func csvEnd(delim byte) rowEnd {
 	}
 }
 
-// cell gives the cell that begins at pos, and where the next begins: past the end after the last.
+// cell returns the cell that begins at pos, and where the next begins: past the end after the last.
 func cell(row []byte, pos int, delim byte, room []byte) (value []byte, next int, quoted bool) {
 	if pos < len(row) && row[pos] == '"' {
 		return quotedCell(row, pos, delim, room)
@@ -107,7 +107,7 @@ type profile struct {
 	row, from int64
 }
 
-// rare says whether a few values of a column are texts and all others numbers: then they are
+// rare reports whether a few values of a column are texts and all others numbers: then they are
 // mistakes, not a column of texts.
 func rare(texts, numbers int64) bool { return texts > 0 && numbers >= 100 && 100*texts <= numbers }
 
@@ -146,7 +146,7 @@ func isBool(v []byte) bool {
 	return false
 }
 
-// isInt says whether a value is a whole number of at most 64 bits.
+// isInt reports whether a value is a whole number of at most 64 bits.
 func isInt(v []byte) bool {
 	v = trimSpace(v)
 	digits := v
@@ -168,7 +168,8 @@ func isInt(v []byte) bool {
 	return true
 }
 
-// isLarge says whether a value is a whole number that uint64 holds and int64 does not: hashes are.
+// isLarge reports whether a value is a whole number that uint64 holds and int64 does not: hashes
+// are.
 func isLarge(v []byte) bool {
 	v = trimSpace(v)
 	if len(v) < 19 || len(v) > 20 {
@@ -208,7 +209,7 @@ func (p *profile) field(name string) Field {
 	return f
 }
 
-// declared gives the column for a type that the user named.
+// declared returns the column for a type that the user named.
 func declared(name, kind string) (Field, error) {
 	widths := map[string]string{"int8": "|i1", "int16": "<i2", "int32": "<i4", "int64": "<i8",
 		"uint8": "|u1", "uint16": "<u2", "uint32": "<u4", "uint64": "<u8", "float32": "<f4",
@@ -227,7 +228,7 @@ func declared(name, kind string) (Field, error) {
 // columns. Of larger files, the first blocks and some hundred others are.
 const wholly = 256 << 20
 
-// sampler says which rows of a text file are looked at closely.
+// sampler chooses the rows of a text file that are looked at closely.
 type sampler struct {
 	every int64 // one block of so many
 	all   bool
@@ -301,7 +302,7 @@ func scanCSV(f source.File, o Options) (*Index, error) {
 const openQuote = "has a quote that is not closed: all that follows it was read as one cell. Close " +
 	"or double it; skip_bad=True (--skip-bad) leaves it out, with all that follows"
 
-// unclosed says whether a row ends inside quotes, which only the last one of a file can.
+// unclosed reports whether a row ends inside quotes, which only the last one of a file can.
 func unclosed(row []byte, delim byte) bool {
 	if bytes.IndexByte(row, '"') < 0 {
 		return false
@@ -323,7 +324,7 @@ func unclosed(row []byte, delim byte) bool {
 	return quoted
 }
 
-// raggedRow says what is wrong with a row of too few or too many cells.
+// raggedRow returns the error for a row of too few or too many cells.
 func raggedRow(cells, columns int) string {
 	noun := "cells"
 	if cells == 1 {
@@ -333,7 +334,7 @@ func raggedRow(cells, columns int) string {
 		cells, noun, columns)
 }
 
-// rareText says what is wrong with a value in a column of numbers.
+// rareText returns the error for a text in a column of numbers.
 func rareText(c table.Column, value string, texts int64) string {
 	return fmt.Sprintf("column %q: %q is no number, as nearly all values of the column are (%d are "+
 		"not): skip_bad=True (--skip-bad) leaves such rows out, types={%q: \"str\"} reads texts",
@@ -356,7 +357,7 @@ func keepGood(f source.File, ix *Index, start int64, kind rowKind, bad func([]by
 	return err
 }
 
-// rowCheck says whether a row can be read, by reading all columns of it.
+// rowCheck reports whether a row can be read, by reading all columns of it.
 type rowCheck struct {
 	delim   byte
 	plan    []*csvTarget
@@ -420,7 +421,7 @@ func declaredFields(names []string, o Options) (map[string]Field, error) {
 	return fields, nil
 }
 
-// lookAtRow adds a row to the profiles, or says why it is bad.
+// lookAtRow adds a row to the profiles, or returns why it is bad.
 func lookAtRow(row []byte, delim byte, profiles []profile, room []byte, number, at int64) string {
 	pos, n := 0, 0
 	for ; pos <= len(row); n++ {
@@ -527,7 +528,7 @@ func openCSV(f source.File, ix *Index, o Options) (Decoder, error) {
 
 func (d *csvDecoder) Close() error { return nil }
 
-// setter puts a cell into a column, or says why it cannot.
+// setter puts a cell into a column, or returns why it cannot.
 type setter func(v []byte, quoted bool, into *table.Data) string
 
 func (d *csvDecoder) Decode(b Block, columns []table.Column) (*table.Rows, error) {
@@ -570,7 +571,7 @@ func (d *csvDecoder) decode(data []byte, b Block, columns []table.Column) (*tabl
 	return rows, err
 }
 
-// planOf gives the column that each cell of a row goes to; nil where nobody wants it.
+// planOf returns the column that each cell of a row goes to; nil where nobody wants it.
 func planOf(ix *Index, columns []table.Column, rows *table.Rows) []*csvTarget {
 	plan := make([]*csvTarget, len(ix.Fields))
 	for i, f := range ix.Fields {

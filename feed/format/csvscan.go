@@ -39,7 +39,7 @@ func newCSVScan(data []byte, delim byte, plan []*csvTarget, rows *table.Rows, mo
 		room: make([]byte, 0, 256)}
 }
 
-// run reads all rows. It gives where a bad row begins, and why it is bad.
+// run reads all rows. It returns where a bad row begins, and why it is bad.
 func (s *csvScan) run() (at int, why string) {
 	for at < s.size {
 		c := s.buf[at]
@@ -84,7 +84,7 @@ func (s *csvScan) slow(at int) (int, string) {
 	return at + n, ""
 }
 
-// hollow says whether only space stands before the end of the line at a place.
+// hollow reports whether only space stands before the end of the line at a place.
 func (s *csvScan) hollow(at int) bool {
 	for ; s.buf[at] == ' ' || s.buf[at] == '\t'; at++ {
 		if s.buf[at] == s.delim {
@@ -119,8 +119,8 @@ func (t *csvTarget) cut(rows int) {
 	}
 }
 
-// row reads the row that begins at a place. It gives where the next begins; not ok where a cell is
-// quoted.
+// row reads the row that begins at a place. It returns where the next begins; ok is false where a
+// cell is quoted.
 func (s *csvScan) row(at, row int) (next int, ok bool, why string) {
 	buf, i := s.buf, at
 	last := len(s.plan) - 1
@@ -174,7 +174,7 @@ func (s *csvScan) row(at, row int) (next int, ok bool, why string) {
 	return i, true, ""
 }
 
-// set gives a cell to a column's own function.
+// set returns a cell to a column's own function.
 func (s *csvScan) set(t *csvTarget, row, from, end int) string {
 	v := s.buf[from:end]
 	if s.buf[end] == '\n' {
@@ -186,7 +186,7 @@ func (s *csvScan) set(t *csvTarget, row, from, end int) string {
 	return t.set(v, false, t.into)
 }
 
-// ends says whether a cell ends at a place.
+// ends reports whether a cell ends at a place.
 func (s *csvScan) ends(i int) bool {
 	c := s.buf[i]
 	return c == s.delim || c == '\n' || c == '\r' && s.buf[i+1] == '\n'
@@ -207,7 +207,7 @@ func (s *csvScan) cellEnd(i int) int {
 // zeroBytes has the highest bit set of the first byte that is zero; those behind it may be wrong.
 func zeroBytes(x uint64) uint64 { return (x - 0x0101010101010101) & ^x & 0x8080808080808080 }
 
-// ragged says what is wrong with a row that ends too early or too late, where it has no quotes.
+// ragged returns the error for a row that ends too early or too late, where it has no quotes.
 func (s *csvScan) ragged(at int) string {
 	n := csvEnd(s.delim)(s.buf[at:s.size])
 	if n <= 0 {
@@ -216,8 +216,8 @@ func (s *csvScan) ragged(at int) string {
 	return raggedRow(count(trimEnd(s.buf[at:at+n]), s.delim, s.room), len(s.plan))
 }
 
-// scanFloat reads a decimal number of at most 19 digits exactly, and gives where it ends. What it
-// does not read is left to others. At least padding bytes lie behind the place.
+// scanFloat reads a decimal number of at most 19 digits exactly, and returns where it ends. ok is
+// false for what it does not read. At least padding bytes follow the place.
 func scanFloat(p []byte, i int) (v float64, end int, ok bool) {
 	var negative uint64
 	if p[i] == '-' {
@@ -262,7 +262,7 @@ func scanFloat(p []byte, i int) (v float64, end int, ok bool) {
 // wholeTens are the powers of ten that eight digits need.
 var wholeTens = [...]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8}
 
-// upToEight reads digits, at most eight, and says how many there were.
+// upToEight reads digits, at most eight, and returns their number.
 func upToEight(p []byte, i int) (uint64, int) {
 	eight := binary.LittleEndian.Uint64(p[i:]) ^ 0x3030303030303030
 	// A byte above 9 reaches 0x80 when 0x76 is added. It may carry into those behind it, which do
@@ -299,8 +299,9 @@ func scanInt(p []byte, i int) (v int64, end int, ok bool) {
 	return v, i + count, true
 }
 
-// roundsOnce says whether rounding a float64 to a float32 gives what rounding the decimal number
-// itself would: it does unless the float64 lies in the middle of two, or is very small.
+// roundsOnce reports whether rounding a float64 to a float32 leads to the same result as rounding
+// the decimal number itself. It does unless the float64 lies in the middle of two float32 values,
+// or is very small.
 func roundsOnce(v float64) bool {
 	const middle = 1 << 28
 	return math.Float64bits(v)&(2*middle-1) != middle && (v == 0 || math.Abs(v) >= 0x1p-126)

@@ -1,5 +1,5 @@
-// Package format reads the files people have: each format says once where its blocks of rows lie
-// and what its columns hold, and then decodes any block by itself.
+// Package format reads the files people have: each format finds out once where its blocks of rows
+// lie and what its columns hold, and then decodes any block by itself.
 package format
 
 import (
@@ -58,17 +58,18 @@ type Decoder interface {
 
 // Sparse is a decoder that reads some rows of a block in much less time than all of them.
 type Sparse interface {
-	// DecodeSome gives the rows with these numbers within the block, which ascend. An error means
-	// no more than that Decode must be asked; it names the row.
+	// DecodeSome returns the rows with these numbers within the block, which ascend. An error only
+	// means that Decode must be called, whose error names the row.
 	DecodeSome(b Block, want []int32, columns []table.Column) (*table.Rows, error)
 }
 
 // Sizes of blocks, in bytes. They are part of the order: changing one changes every shuffled
-// stream.
+// stream. A window mixes as many places of the data as it has blocks, so blocks are small: some
+// dozens make up the smallest window. Reading one costs more than its share where pages are larger.
 const (
 	textBlock  = 256 << 10 // of a text file
-	plainBlock = 1 << 20   // of decoded rows, where any row can be read by itself
-	groupBlock = 8 << 20   // of decoded rows, where reading a part costs more than its share
+	plainBlock = 256 << 10 // of decoded rows, where any row can be read by itself
+	groupBlock = 512 << 10 // of decoded rows, where reading a part costs more than its share
 )
 
 type driver struct {
@@ -94,7 +95,7 @@ var endings = map[string]string{
 	".tfrecord": "tfrecord", ".tfrecords": "tfrecord", ".tar": "tar", ".tgz": "tar",
 }
 
-// Of gives the format of a file: what the user said, or what its name says.
+// Of returns the format of a file: the one that the user chose, or the one that its name implies.
 func Of(name string, o Options) (string, error) {
 	if o.Format != "" {
 		if _, known := drivers[o.Format]; !known {
@@ -117,7 +118,7 @@ func Of(name string, o Options) (string, error) {
 		"Python)", name)
 }
 
-// Uncompressed gives a name without the ending of a compression.
+// Uncompressed returns a name without the ending of a compression.
 func Uncompressed(name string) string {
 	for _, ending := range []string{".gz", ".zst"} {
 		if strings.HasSuffix(strings.ToLower(name), ending) {
@@ -182,13 +183,13 @@ func Open(f source.File, ix *Index, o Options) (Decoder, error) {
 	return drivers[ix.Format].open(f, ix, o)
 }
 
-// Loose says whether rows of a format name their own columns, so that a file in which no row has
+// Loose reports whether rows of a format name their own columns, so that a file in which no row has
 // one of them is no other kind of file.
 func Loose(format string) bool {
 	return format == "jsonl" || format == "tfrecord" || format == "tar"
 }
 
-// Merge gives fields that hold the rows of both files. Where loose, either may lack columns.
+// Merge returns fields that hold the rows of both files. Where loose, either may lack columns.
 func Merge(a, b []Field, name string, loose bool) ([]Field, error) {
 	if loose {
 		a, b = withMissing(a, b), withMissing(b, a)
@@ -214,7 +215,8 @@ func Merge(a, b []Field, name string, loose bool) ([]Field, error) {
 	return merged, nil
 }
 
-// withMissing gives the fields of a file, and those of another file as ones whose rows are missing.
+// withMissing returns the fields of a file, and those of another file as ones whose rows are
+// missing.
 func withMissing(fields, other []Field) []Field {
 	all := slices.Clone(fields)
 	for _, f := range other {
@@ -270,7 +272,7 @@ func mergeField(x, y Field) (Field, error) {
 	return x, errors.New(why)
 }
 
-// described says what a field is, for people.
+// described returns a description of a field, for people.
 func described(f Field) string {
 	switch {
 	case f.Kind == table.Fixed && len(f.Shape) > 0:
@@ -283,14 +285,14 @@ func described(f Field) string {
 	return string(f.Kind)
 }
 
-// numeric says whether a field is a scalar number that float64 can stand for.
+// numeric reports whether a field is a scalar number that float64 can stand for.
 func numeric(f Field) bool {
 	return f.Kind == table.Fixed && len(f.Shape) == 0 && len(f.DType) == 3 &&
 		strings.ContainsRune("iuf", rune(f.DType[1]))
 }
 
-// Columns gives the columns of the stream: whole numbers and truth values with missing rows become
-// float64, as they do in pandas.
+// Columns returns the columns of the stream: whole numbers and truth values with missing rows
+// become float64, as they do in pandas.
 func Columns(fields []Field) []table.Column {
 	columns := make([]table.Column, len(fields))
 	for i, f := range fields {

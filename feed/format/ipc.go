@@ -2,12 +2,12 @@ package format
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -44,7 +44,7 @@ const (
 )
 
 // largeBody is the size from which a body is not held in memory.
-const largeBody = groupBlock
+const largeBody = 1 << 20
 
 func scanIPC(f source.File, _ Options) (_ *Index, err error) {
 	defer caught(&err, f.Name())
@@ -245,13 +245,22 @@ func (d *ipcFile) Close() error {
 func (d *ipcFile) schema() (*arrow.Schema, error) {
 	r, err := d.reader([]int{0})
 	if err != nil {
-		return nil, err
+		return nil, ofLibrary(err)
 	}
 	defer r.Release()
 	return r.Schema(), nil
 }
 
-// batch gives a record batch, whose memory may be mapped.
+// ofLibrary turns an error of the library into one that a user can read. For a file that
+// contradicts itself, the library passes on an error of Go's runtime.
+func ofLibrary(err error) error {
+	if err == nil || strings.Contains(err.Error(), "runtime error") {
+		return damaged("what it describes does not fit together")
+	}
+	return err
+}
+
+// batch returns a record batch, whose memory may be mapped.
 func (d *ipcFile) batch(part int) (arrow.RecordBatch, error) {
 	wanted := []int{0}
 	for i := range d.batches[part] {
@@ -261,11 +270,11 @@ func (d *ipcFile) batch(part int) (arrow.RecordBatch, error) {
 	}
 	r, err := d.reader(append(wanted, d.batches[part]))
 	if err != nil {
-		return nil, err
+		return nil, ofLibrary(err)
 	}
 	defer r.Release()
 	if !r.Next() {
-		return nil, fmt.Errorf("cannot be read: %w", errors.Join(r.Err()))
+		return nil, fmt.Errorf("cannot be read: %w", ofLibrary(r.Err()))
 	}
 	batch := r.RecordBatch()
 	batch.Retain()
@@ -276,7 +285,7 @@ func (d *ipcFile) reader(wanted []int) (*ipc.Reader, error) {
 	return ipc.NewReaderFromMessageReader(&someMessages{d: d, wanted: wanted})
 }
 
-// someMessages gives chosen messages to the library.
+// someMessages passes chosen messages to the library.
 type someMessages struct {
 	d      *ipcFile
 	wanted []int
@@ -298,7 +307,7 @@ func (s *someMessages) Message() (*ipc.Message, error) {
 	return ipc.NewMessage(memory.NewBufferBytes(meta), memory.NewBufferBytes(body)), nil
 }
 
-// message gives the description and the body of a message.
+// message returns the description and the body of a message.
 func (d *ipcFile) message(i int) (meta, body []byte, err error) {
 	m := d.ix.Messages[i]
 	meta = make([]byte, m.Size)
@@ -306,6 +315,9 @@ func (d *ipcFile) message(i int) (meta, body []byte, err error) {
 		return nil, nil, shorter(err)
 	}
 	codec, size, err := d.packing(m, meta)
+	if err == nil {
+		err = checkMessage(meta, m.Kind, size)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

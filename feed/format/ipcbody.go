@@ -29,8 +29,12 @@ const (
 	codecZstd = 1
 )
 
-// bufferPlaces gives where the description of a record batch has its buffers' offsets and lengths,
-// and how they are compressed.
+// mostUnpacked is how many times larger data can be than what it is packed in, by any codec:
+// Zstandard makes a block of 128 KiB of one byte out of four.
+const mostUnpacked = 1 << 15
+
+// bufferPlaces returns where the description of a record batch has its buffers' offsets and
+// lengths, and how they are compressed.
 func bufferPlaces(meta []byte, kind int8) (places []int, codec int) {
 	root := rootOf(meta)
 	header, ok := root.table(2)
@@ -51,7 +55,7 @@ func bufferPlaces(meta []byte, kind int8) (places []int, codec int) {
 	return places, codec
 }
 
-// packing says how a body is compressed, and how large it is without.
+// packing is how a body is compressed, and how large it is unpacked.
 func (d *ipcFile) packing(m Message, meta []byte) (codec int, size int64, err error) {
 	places, codec := bufferPlaces(meta, m.Kind)
 	if codec == codecNone {
@@ -73,6 +77,9 @@ func (d *ipcFile) packing(m Message, meta []byte) (codec int, size int64, err er
 		if own < 0 {
 			own = length
 		}
+		if own > mostUnpacked*length {
+			return 0, 0, damaged("a buffer of %d bytes claims to be %d when unpacked", length, own)
+		}
 		size += own
 	}
 	return codec, size, nil
@@ -90,7 +97,7 @@ func bufferAt(meta []byte, place int, m Message) (offset, length int64, err erro
 	return offset, length, nil
 }
 
-// unpack gives a body from the scratch file, where it is written on the first call.
+// unpack returns a body from the scratch file, where it is written on the first call.
 func (d *ipcFile) unpack(i int, m Message, meta []byte, codec int) ([]byte, []byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -211,7 +218,7 @@ func rootOf(data []byte) flat {
 	return flat{data, int(binary.LittleEndian.Uint32(data))}
 }
 
-// field gives where a field of the table is; 0 if it is absent.
+// field returns where a field of the table is; 0 if it is absent.
 func (t flat) field(i int) int {
 	if t.at < 0 || t.at+4 > len(t.data) {
 		return 0
@@ -221,7 +228,7 @@ func (t flat) field(i int) int {
 		return 0
 	}
 	size, entry := int(binary.LittleEndian.Uint16(t.data[vtable:])), vtable+4+2*i
-	if 4+2*i+2 > size || entry+2 > len(t.data) {
+	if 4+2*i >= size || entry+2 > len(t.data) { // as the library reads it, also where size is odd
 		return 0
 	}
 	if offset := int(binary.LittleEndian.Uint16(t.data[entry:])); offset != 0 {
@@ -250,7 +257,7 @@ func (t flat) table(i int) (flat, bool) {
 	return flat{t.data, at + int(binary.LittleEndian.Uint32(t.data[at:]))}, true
 }
 
-// vector gives where the elements of a vector begin, and how many they are.
+// vector returns where the elements of a vector begin, and how many they are.
 func (t flat) vector(i int) (at, n int) {
 	at = t.field(i)
 	if at == 0 || at+4 > len(t.data) {

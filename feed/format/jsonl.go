@@ -101,7 +101,7 @@ func jsonStringEnd(s []byte, pos int) int {
 	return -1
 }
 
-// jsonNestedEnd gives the end of an object or list.
+// jsonNestedEnd returns the end of an object or list.
 func jsonNestedEnd(s []byte, pos int) int {
 	depth := 0
 	for i := pos; i < len(s); i++ {
@@ -240,7 +240,7 @@ func (p *jsonProfile) addList(value []byte) {
 	}
 }
 
-// jsonElements calls visit for the elements of a list until it says no.
+// jsonElements calls visit for the elements of a list until it returns false.
 func jsonElements(s []byte, visit func(v []byte, kind jsonKind) bool) bool {
 	i := jsonSpace(s, 1)
 	if i < len(s) && s[i] == ']' {
@@ -296,7 +296,7 @@ func (p *jsonProfile) field(name string, rows int64) Field {
 	return f
 }
 
-// jsonKey gives the text of a key: Python writes é as \u00e9.
+// jsonKey returns the text of a key: Python writes é as \u00e9.
 func jsonKey(key []byte) []byte {
 	if !slices.Contains(key, '\\') {
 		return key
@@ -304,7 +304,7 @@ func jsonKey(key []byte) []byte {
 	return jsonString(slices.Concat([]byte{'"'}, key, []byte{'"'}), nil)
 }
 
-// jsonStart gives where the rows begin, behind a byte order mark. A file that is one list or one
+// jsonStart returns where the rows begin, behind a byte order mark. A file that is one list or one
 // object over many lines is named as such: each of its lines would be called bad.
 func jsonStart(f source.File) (int64, error) {
 	head, err := headOf(f, 64<<10)
@@ -342,7 +342,7 @@ func scanJSONL(f source.File, o Options) (*Index, error) {
 		return nil, err
 	}
 	err = eachRow(f, start, jsonRows, func(row []byte, at int64) error {
-		// A row that will be left out says nothing about the types, not even its good part.
+		// A row that will be left out does not count for the types, not even its good part.
 		if look.wants(at) && !(o.Skip && jsonMembers(row, anyMember) != "") {
 			why := jsonMembers(row, func(key, value []byte, kind jsonKind) string {
 				key = jsonKey(key)
@@ -396,7 +396,7 @@ func scanJSONL(f source.File, o Options) (*Index, error) {
 	return ix, nil
 }
 
-// newJSONCheck gives a function that says whether a row can be read, by reading all of it.
+// newJSONCheck returns a function that reports whether a row can be read, by reading all of it.
 func newJSONCheck(ix *Index) func([]byte) string {
 	columns := Columns(ix.Fields)
 	scratch := table.NewRows(columns, 1, 0)
@@ -428,13 +428,13 @@ func newJSONRow(columns []table.Column) *jsonRow {
 	return r
 }
 
-// place gives the column of a key, however the key is written.
+// place returns the column of a key, however the key is written.
 func (r *jsonRow) place(key []byte) (int, bool) {
 	i, ok := r.places[string(jsonKey(key))]
 	return i, ok
 }
 
-// into adds a row, or says why it cannot be read.
+// into adds a row, or returns why it cannot be read.
 func (r *jsonRow) into(row []byte, rows *table.Rows) string {
 	clear(r.values)
 	why := jsonMembers(row, func(key, value []byte, kind jsonKind) string {
@@ -509,7 +509,7 @@ func (d *jsonDecoder) decode(data []byte, b Block, columns []table.Column) (*tab
 	return rows, err
 }
 
-// setJSON puts a value into a column, or says why it cannot.
+// setJSON puts a value into a column, or returns why it cannot.
 func setJSON(into *table.Data, c table.Column, v []byte, kind jsonKind, room *[]byte) string {
 	switch {
 	case c.Kind != table.Fixed && kind == jsonNull:
@@ -584,7 +584,7 @@ func setJSONList(into *table.Data, c table.Column, v []byte, kind jsonKind) stri
 	return why
 }
 
-// jsonString gives the text of a quoted string.
+// jsonString returns the text of a quoted string.
 func jsonString(v []byte, out []byte) []byte {
 	v = v[1 : len(v)-1]
 	if !slices.Contains(v, '\\') {

@@ -41,7 +41,7 @@ func newJSONScan(data []byte, reader *jsonRow, rows *table.Rows, most int) *json
 	return s
 }
 
-// row adds a row of the block: its bytes from at to end. It says why it cannot be read.
+// row adds a row of the block: its bytes from at to end. It returns why the row cannot be read.
 func (s *jsonScan) row(at, end int) string {
 	if s.rows.Count < s.most && s.between != nil && s.quick(at, end, s.rows.Count) {
 		return ""
@@ -164,5 +164,5 @@ func (s *jsonScan) value(t *csvTarget, i, stop, row int) (int, bool) {
 	return 0, false
 }
 
-// jsonEnds says whether a number may end before a byte.
+// jsonEnds reports whether a number may end before a byte.
 func jsonEnds(c byte) bool { return c == ',' || c == '}' || c == ' ' || c == '\t' }

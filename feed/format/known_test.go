@@ -35,7 +35,7 @@ import (
 // absent is how a missing row is shown, where a column can say so.
 const absent = "missing"
 
-// shown gives a row of a column as a person would write it.
+// shown returns a row of a column as a person would write it.
 func shown(t *testing.T, c table.Column, d *table.Data, row int) string {
 	t.Helper()
 	if c.Kind == table.Fixed {
@@ -278,7 +278,7 @@ func knownColumns() map[string]knownColumn {
 	}
 }
 
-// knownRecord gives rows of a column; every 11th is missing where there are holes.
+// knownRecord returns rows of a column; every 11th is missing where there are holes.
 func knownRecord(c knownColumn, name string, rows int, holes bool) arrow.RecordBatch {
 	schema := arrow.NewSchema([]arrow.Field{{Name: name, Type: c.kind, Nullable: holes}}, nil)
 	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
@@ -372,7 +372,8 @@ func leaf[T any](kind parquet.Type, logical schema.LogicalType, length int, dtyp
 	}, func(row int, null bool) string { return show(value(row), null) }}
 }
 
-// instant gives nanoseconds since 1970 as old writers do: those of the day, and its Julian number.
+// instant returns nanoseconds since 1970 as old writers do: those of the day, and its Julian
+// number.
 func instant(ns int64) (v parquet.Int96) {
 	day := int64(24 * time.Hour)
 	binary.LittleEndian.PutUint64(v[:], uint64(ns%day))

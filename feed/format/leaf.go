@@ -53,7 +53,7 @@ type valueBuffers struct {
 
 const leafStep = 4096 // levels read at a time
 
-// errHole says that whole numbers lack one, which the first rows did not show.
+// errHole reports a missing value in a column of whole numbers that the first rows did not show.
 var errHole = errors.New("a list of whole numbers has a missing value, which NumPy cannot hold: " +
 	"leave the column out with columns= (--column)")
 
@@ -119,7 +119,8 @@ func newLeafReader(chunk file.ColumnChunkReader, c table.Column, into *table.Dat
 	return l
 }
 
-// repeatedLevels gives the definition levels of the repeated groups above a leaf, outermost first.
+// repeatedLevels returns the definition levels of the repeated groups above a leaf, outermost
+// first.
 func repeatedLevels(node schema.Node) []int16 {
 	var above []schema.Node
 	for ; node != nil && node.Parent() != nil; node = node.Parent() {
@@ -323,7 +324,7 @@ func signed(b []byte) *big.Int {
 	return v
 }
 
-// scaled gives the float64 nearest to v / 10^scale. A negative scale multiplies.
+// scaled returns the float64 nearest to v / 10^scale. A negative scale multiplies.
 func scaled(v *big.Int, scale int32) float64 {
 	power := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(scale, -scale))), nil)
 	if scale < 0 {
@@ -472,7 +473,7 @@ func (l *leafReader) close(depth int) {
 	}
 }
 
-// json gives value i as JSON; what JSON has no number for is null.
+// json returns value i as JSON; what JSON has no number for is null.
 func (l *leafReader) json(i int) []byte {
 	var v any
 	switch l.chunk.Type() {

@@ -10,10 +10,11 @@ import (
 	"memroom/feed/table"
 )
 
-// rowEnd gives the length of the first row of data, with its newline, or -1 if data ends before it.
+// rowEnd returns the length of the first row of data, with its newline, or -1 if data ends before
+// it.
 type rowEnd func(data []byte) int
 
-// rowKind is how a text format tells its rows: where one ends, and which lines are none.
+// rowKind is how a text format separates its rows: where a row ends, and which lines are not rows.
 type rowKind struct {
 	end   rowEnd
 	blank func(row []byte) bool
@@ -81,12 +82,12 @@ func eachRow(f source.File, offset int64, kind rowKind,
 	return nil
 }
 
-// damaged says that a file holds what no program writes, and what helps.
+// damaged returns the error for content that no program writes, with the way out.
 func damaged(what string, args ...any) error {
 	return fmt.Errorf("%s: the file is damaged: copy or write it anew", fmt.Sprintf(what, args...))
 }
 
-// changedSince says that a block no longer has the rows that were counted in it.
+// changedSince returns the error for a block whose rows differ from those counted before.
 func changedSince(name string, b Block, count int) error {
 	return fmt.Errorf("%s: offset %d: %d rows where the index has %d: the file has changed: "+
 		"start the "+
@@ -110,7 +111,7 @@ func blank(row []byte) bool {
 	return true
 }
 
-// hollow says whether a line holds nothing but space that does not separate cells.
+// hollow reports whether a line holds nothing but space that does not separate cells.
 func hollow(row []byte, delim byte) bool {
 	for _, c := range row {
 		if c != '\n' && c != '\r' && (c != ' ' && c != '\t' || c == delim) {
@@ -139,8 +140,8 @@ func (b *blocker) add(offset, n, decoded int64) {
 	b.row++
 }
 
-// readBlock reads the bytes of a block. There is room for padding behind them. The caller may give
-// the buffer back.
+// readBlock reads the bytes of a block. There is room for padding behind them. The caller may
+// return the buffer to the pool.
 func readBlock(f source.File, b Block) ([]byte, error) {
 	data := table.Take(int(b.Length) + padding)[:b.Length]
 	if n, err := f.ReadAt(data, b.Offset); int64(n) < b.Length {
@@ -167,11 +168,11 @@ func rowsOf(data []byte, kind rowKind, visit func(row []byte, at int) error) err
 	return nil
 }
 
-// errSome says that some rows of a block cannot be told without looking at all of them.
+// errSome reports that single rows of a block can only be found by reading all of them.
 var errSome = errors.New("all rows must be read")
 
 // readSome reads a block and keeps the rows with the numbers in want, one behind the other. The
-// block it gives has no others.
+// block that it returns has no others.
 func readSome(f source.File, b Block, kind rowKind, want []int32) ([]byte, Block, error) {
 	data, err := readBlock(f, b)
 	if err != nil {

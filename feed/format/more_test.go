@@ -109,7 +109,7 @@ func checkLargeBatches(t *testing.T, name string, f source.File, rows int64) {
 	}
 }
 
-// TestWhatArrowNotedInParquet: durations and lists of one size are noted beside the data; a note
+// TestWhatArrowNotedInParquet: durations and lists of one size are noted in the metadata; a note
 // that cannot be read, or that the data does not fit, changes nothing.
 func TestWhatArrowNotedInParquet(t *testing.T) {
 	noted := func(fields ...arrow.Field) string {
@@ -206,8 +206,9 @@ func twoColumns(t *testing.T, note string, values []int64, levels []int16) []byt
 	return out.Bytes()
 }
 
-// TestHeadersWithEveryKindOfField: what a header has beside the fields that are needed is passed
-// over, whatever it is; a header that is cut off anywhere is told from a whole one.
+// TestHeadersWithEveryKindOfField checks that fields of a header that are not needed are skipped,
+// whatever their kind, and that a header that is cut off anywhere is distinguished from a whole
+// one.
 func TestHeadersWithEveryKindOfField(t *testing.T) {
 	varint := func(v int64) []byte { return binary.AppendUvarint(nil, uint64(v<<1^v>>63)) }
 	field := func(delta, kind int, value ...byte) []byte {
@@ -230,7 +231,8 @@ func TestHeadersWithEveryKindOfField(t *testing.T) {
 	r := thrift{data: append(slices.Clone(header), "what follows"...)}
 	h := r.pageHeader()
 	if r.bad || r.at != len(header) || h != (pageHeader{kind: 0, unpacked: 1000, size: 500, values: 77,
-		rows: -1, encoding: 8, definitionEncoding: 3, repetitionEncoding: 4}) {
+		rows: -1, encoding: 8, definitionEncoding: 3, repetitionEncoding: 4, sum: 1<<32 - 123456,
+		summed: true}) {
 		t.Errorf("%+v, %d of %d bytes, bad %v", h, r.at, len(header), r.bad)
 	}
 	for n := range header {
@@ -493,7 +495,7 @@ func TestFeaturesOfEveryKind(t *testing.T) {
 			t.Errorf("%s: %v is left", name, rows)
 		}
 	}
-	// Nor does a row that is left out say anything about the types of others.
+	// Nor does a row that is left out count for the types of others.
 	bad := record(example(row{"a": feature(2, message(1, float(1)))})[:9])
 	both := record(slices.Concat(example(row{"a": feature(2, message(1, float(1)))}),
 		[]byte{1<<3 | 2, 9}))
@@ -502,7 +504,7 @@ func TestFeaturesOfEveryKind(t *testing.T) {
 	if fmt.Sprint(rows) != "[[7]]" {
 		t.Errorf("%v is left behind two bad rows", rows)
 	}
-	// What later versions may add beside what is known is passed over.
+	// Additions of later versions are skipped.
 	extra := append(message(7, []byte("new")), append([]byte{9<<3 | 1}, make([]byte, 8)...)...)
 	_, rows, _ = decoded(t, open(t, "x.tfrecord", record(append(extra, example(row{
 		"a": feature(3, whole(7))})...))), Options{})
@@ -595,8 +597,8 @@ func TestListsOfListsOfEveryKind(t *testing.T) {
 	}
 }
 
-// TestRunsByHand: Parquet's mixture of runs and packed groups, cut into any steps, gives the same
-// numbers; one that ends too soon says so.
+// TestRunsByHand checks that Parquet's mixture of runs and packed groups is decoded to the same
+// numbers in steps of any size, and that one that ends too soon is an error.
 func TestRunsByHand(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 1))
 	for range 200 {

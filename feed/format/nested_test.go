@@ -181,8 +181,8 @@ func TestShapesInArrow(t *testing.T) {
 	}
 }
 
-// TestShapesThatAreNoted: lists whose writers note that they stand for arrays are arrays, where all
-// rows have that shape; a note that cannot be read, or that says no one shape, changes nothing.
+// TestShapesThatAreNoted checks that lists become arrays where their writer noted a shape and all
+// rows have it. A note that cannot be read, or that does not name one shape, changes nothing.
 func TestShapesThatAreNoted(t *testing.T) {
 	const tensor, array2D = "arrow.fixed_shape_tensor",
 		"datasets.features.features.Array2DExtensionType"
@@ -223,7 +223,7 @@ func TestShapesThatAreNoted(t *testing.T) {
 			t.Errorf("%s: the column is %q, want %q", name, got, c.column)
 		}
 	}
-	// Rows of other shapes are told, also those with as many values.
+	// Rows of other shapes are reported, also those with as many values.
 	for _, row := range []string{"[[1, 2], [3, 4], [5, 6]]", "[[1, 2, 3]]", "[[1, 2, 3], [4, 5]]",
 		"[]"} {
 		odd := nestedColumn{kind: lists, rows: []string{nested.rows[0], row}}

@@ -11,7 +11,7 @@ import (
 	"memroom/feed/table"
 )
 
-// TestNotedShapesThatDoNotFit: a file may note any shape beside a column. What its lists cannot
+// TestNotedShapesThatDoNotFit: a file may note any shape for a column. What its lists cannot
 // hold leaves the column as it was.
 func TestNotedShapesThatDoNotFit(t *testing.T) {
 	i32 := arrow.PrimitiveTypes.Int32

@@ -94,10 +94,10 @@ func powerOfTen(row []byte, i int, exponent *int) (int, bool) {
 	return i, true
 }
 
-// decimal gives the float64 nearest to mantissa x 10^exponent. Where both are exact in a float64,
+// decimal returns the float64 nearest to mantissa x 10^exponent. Where both are exact in a float64,
 // one multiplication or division rounds correctly (Clinger 1990). Otherwise the product with a
-// power of ten of 128 bits decides, unless it is too near the middle of two floats (Lemire,
-// "Number Parsing at a Gigabyte per Second", 2021): then it says no.
+// power of ten of 128 bits decides, unless it is too near the middle of two floats (Lemire, "Number
+// Parsing at a Gigabyte per Second", 2021): then decimal returns false.
 func decimal(mantissa uint64, exponent int) (float64, bool) {
 	if mantissa <= 1<<53 && exponent >= -22 && exponent <= 22 {
 		if exponent < 0 {

@@ -13,10 +13,10 @@ import (
 	"memroom/feed/table"
 )
 
-// Parquet has no durations and no lists of fixed size. Arrow's writers note beside the data what a
-// column was, so that it can be read as such again.
+// Parquet has no durations and no lists of fixed size. Arrow's writers note the original type of a
+// column in the metadata, so that it can be read as such again.
 
-// originals gives the types that columns had when they were written, by name; none where nothing
+// originals returns the types that columns had when they were written, by name; none where nothing
 // is noted.
 func originals(meta *metadata.FileMetaData) map[string]arrow.DataType {
 	noted := meta.KeyValueMetadata().FindValue("ARROW:schema")
@@ -39,7 +39,7 @@ func originals(meta *metadata.FileMetaData) map[string]arrow.DataType {
 	return types
 }
 
-// asWritten gives a field the type that its column had.
+// asWritten sets a field to the type that its column had.
 func asWritten(f Field, types map[string]arrow.DataType) Field {
 	switch t := types[f.Name].(type) {
 	case *arrow.DurationType:
@@ -56,7 +56,7 @@ func asWritten(f Field, types map[string]arrow.DataType) Field {
 	return f
 }
 
-// leafNames gives the names of all leaves. One that occurs again gets a number, as in CSV.
+// leafNames returns the names of all leaves. One that occurs again gets a number, as in CSV.
 func leafNames(leaves *schema.Schema) []string {
 	names := make([]string, leaves.NumColumns())
 	seen := map[string]int{}

@@ -3,6 +3,7 @@ package format
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"math/bits"
 	"slices"
 	"sort"
@@ -16,6 +17,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/schema"
 
 	"memroom/feed/source"
+	"memroom/feed/table"
 )
 
 // Pages of a Parquet column chunk. A row group that is larger than memory is read in parts, and
@@ -50,7 +52,30 @@ type pageHeader struct {
 
 	definition, repetition int64 // version 2: bytes of the levels
 	stored                 bool  // version 2: the values are not packed
+
+	sum    uint32 // CRC-32 of what follows the header
+	summed bool   // there is one
 }
+
+// check returns an error if a page does not match its header, before anything takes memory for it.
+// body is the page as it is stored, or the beginning of it where there is no checksum.
+func (h *pageHeader) check(body []byte, codec compress.Compression) error {
+	if h.summed && crc32.ChecksumIEEE(body) != h.sum {
+		return damaged("the checksum of a page is wrong")
+	}
+	if h.size < 0 || h.unpacked < 0 || h.unpacked > longest || h.values < 0 ||
+		h.unpacked > mostUnpacked*max(h.size, 1) {
+		return damaged("the header of a page has an impossible size")
+	}
+	if codec == compress.Codecs.Snappy && h.kind != dataPage2 {
+		if n, k := binary.Uvarint(body); k <= 0 || int64(n) != h.unpacked {
+			return damaged("a page has %d bytes, but its header says %d", n, h.unpacked)
+		}
+	}
+	return nil
+}
+
+const dataPage2 = 3 // the kind of data pages of version 2
 
 // findPages walks the headers of a chunk.
 func findPages(f source.File, chunk *metadata.ColumnChunkMetaData, column *schema.Column) (
@@ -70,6 +95,9 @@ func findPages(f source.File, chunk *metadata.ColumnChunkMetaData, column *schem
 		next := at + length + h.size
 		if h.size < 0 || next > end {
 			return nil, damaged("offset %d: a page is larger than its column", at)
+		}
+		if err := c.look(f, at+length, &h); err != nil {
+			return nil, fmt.Errorf("offset %d: %w", at, err)
 		}
 		switch h.kind {
 		case 2:
@@ -95,6 +123,20 @@ func findPages(f source.File, chunk *metadata.ColumnChunkMetaData, column *schem
 		return nil, damaged("the column has no pages")
 	}
 	return c, nil
+}
+
+// look checks a page in the file.
+func (c *chunkPages) look(f source.File, at int64, h *pageHeader) error {
+	size := h.size
+	if !h.summed {
+		size = min(size, binary.MaxVarintLen64)
+	}
+	body := table.Take(int(size))[:size]
+	defer table.Give(body)
+	if n, err := f.ReadAt(body, at); n < len(body) {
+		return shorter(err)
+	}
+	return h.check(body, c.codec)
 }
 
 // countRows counts the rows of a page of version 1 in a column of lists: a row begins where the
@@ -166,7 +208,7 @@ func zeroLevels(data []byte, width int, n int64) (int64, error) {
 	return zeros, nil
 }
 
-// from gives a reader that begins at the page that holds a row, and how many rows come before it
+// from returns a reader that begins at the page that holds a row, and how many rows come before it
 // there. A page may begin inside a row of a list: such a beginning belongs to no row that is asked
 // for.
 func (c *chunkPages) from(f source.File, row int64, properties *parquet.ReaderProperties,
@@ -212,7 +254,7 @@ func (a *afterDictionary) ReadAt(p []byte, at int64) (int, error) {
 	return n + more, err
 }
 
-// readPageHeader reads a header, which is Thrift's compact protocol, and says how long it is.
+// readPageHeader reads a header, which is Thrift's compact protocol, and returns its length.
 func readPageHeader(f source.File, at, end int64) (pageHeader, int64, error) {
 	for room := int64(512); ; room *= 8 { // statistics may hold long texts
 		room = min(room, end-at)
@@ -231,7 +273,7 @@ func readPageHeader(f source.File, at, end int64) (pageHeader, int64, error) {
 	}
 }
 
-// thrift reads Thrift's compact protocol. bad says that the data ended or was no Thrift.
+// thrift reads Thrift's compact protocol. bad is set when the data ended or was no Thrift.
 type thrift struct {
 	data []byte
 	at   int
@@ -248,6 +290,8 @@ func (t *thrift) pageHeader() pageHeader {
 			h.unpacked = t.integer()
 		case id == 3:
 			h.size = t.integer()
+		case id == 4 && kind == 5:
+			h.sum, h.summed = uint32(t.integer()), true
 		case id == 5 && kind == thriftStruct:
 			t.numbers(map[int]*int64{1: &h.values, 2: &h.encoding, 3: &h.definitionEncoding,
 				4: &h.repetitionEncoding}, nil)

@@ -3,6 +3,7 @@ package format
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -41,26 +42,27 @@ func readerProperties() *parquet.ReaderProperties {
 	return props
 }
 
-// column gives a reader of a leaf of a row group that begins at or before a row, and how many rows
-// come before it there.
+// column returns a reader of a leaf of a row group that begins at or before a row, and how many
+// rows come before it there.
 func (p *parquetFile) column(r *file.Reader, leaf, group int, first int64) (
 	file.ColumnChunkReader, int64, error) {
-	if first == 0 {
-		chunk, err := r.RowGroup(group).Column(leaf)
-		return chunk, 0, err
-	}
 	chunk, err := r.MetaData().RowGroup(group).ColumnChunk(leaf)
 	if err != nil {
 		return nil, 0, err
 	}
+	// The library verifies no checksums and believes sizes: all pages are looked at before.
 	known, err := p.pagesOf(chunk, r.MetaData().Schema.Column(leaf), [2]int{group, leaf})
 	if err != nil {
 		return nil, 0, err
 	}
+	if first == 0 {
+		chunk, err := r.RowGroup(group).Column(leaf)
+		return chunk, 0, err
+	}
 	return known.from(p.f, first, readerProperties(), r.BufferPool())
 }
 
-// pagesOf gives the pages of a column chunk, which are looked for once.
+// pagesOf returns the pages of a column chunk, which are looked for once.
 func (p *parquetFile) pagesOf(chunk *metadata.ColumnChunkMetaData, column *schema.Column,
 	key [2]int) (*chunkPages, error) {
 	p.mu.Lock()
@@ -139,7 +141,11 @@ func (p *parquetFile) giveBack(r *file.Reader) {
 
 // caught turns a panic of the library over a damaged file into an error.
 func caught(err *error, name string) {
-	if r := recover(); r != nil {
+	switch r := recover().(type) {
+	case nil:
+	case runtime.Error:
+		*err = fmt.Errorf("%s: %w", name, damaged("what it describes does not fit together"))
+	default:
 		*err = fmt.Errorf("%s: %w", name, damaged("%v", r))
 	}
 }
@@ -200,7 +206,7 @@ func leafName(c *schema.Column) string {
 	return strings.Join(parts, ".")
 }
 
-// ofList says whether a node is the repeated group of a list or map, or the element in a list's.
+// ofList reports whether a node is the repeated group of a list or map, or the element in a list's.
 func ofList(n schema.Node) bool {
 	repeated := func(n schema.Node) bool {
 		if n == nil || n.Parent() == nil || n.RepetitionType() != parquet.Repetitions.Repeated {
@@ -219,7 +225,7 @@ func ofList(n schema.Node) bool {
 	return is && repeated(group) && group.NumFields() == 1
 }
 
-// leafField says what a leaf becomes.
+// leafField returns the field that a leaf becomes.
 func leafField(c *schema.Column) Field {
 	name := leafName(c)
 	from := c.PhysicalType().String()
@@ -241,8 +247,8 @@ func leafField(c *schema.Column) Field {
 	return field
 }
 
-// leafType gives the dtype of a leaf's values; none for byte strings, of which text says whether
-// they are UTF-8.
+// leafType returns the dtype of a leaf's values. It is "" for byte strings, for which text reports
+// whether they are UTF-8.
 func leafType(c *schema.Column) (dtype string, width int, text bool) {
 	units := map[schema.TimeUnitType]string{schema.TimeUnitMillis: "ms", schema.TimeUnitMicros: "us",
 		schema.TimeUnitNanos: "ns"}
@@ -290,7 +296,8 @@ func intType(bits int, signed bool) (string, int, bool) {
 	return fmt.Sprintf("%s%s%d", order, kind, bits/8), bits / 8, false
 }
 
-// parquetNulls says whether a leaf has missing values, or may have where the file does not tell.
+// parquetNulls reports whether a leaf has missing values, or may have some because the file does
+// not record their number.
 func parquetNulls(r *file.Reader, leaf int) bool {
 	for g := range r.NumRowGroups() {
 		chunk, err := r.MetaData().RowGroup(g).ColumnChunk(leaf)
@@ -305,8 +312,8 @@ func parquetNulls(r *file.Reader, leaf int) bool {
 	return false
 }
 
-// width gives about how many bytes a row of a leaf takes when decoded. For texts and lists
-// it reads some rows: their size on disk says little, because equal values are stored once.
+// width returns about how many bytes a row of a leaf takes when decoded. For texts and lists it
+// reads some rows. Their size on disk is a poor guide, because equal values are stored once.
 func (p *parquetFile) width(r *file.Reader, leaf int, own Field) (int64, error) {
 	if own.Kind == table.Fixed && own.Null {
 		return int64(max(own.Width, 8)), nil // whole numbers with holes become float64

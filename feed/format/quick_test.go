@@ -53,7 +53,8 @@ func randomCSV(r *rand.Rand, columns int) string {
 
 var kinds = []string{"float64", "float32", "int64", "int16", "str", "bool"}
 
-// TestQuickCSVIsTheCarefulOne: both ways through a block give the same rows, or the same complaint.
+// TestQuickCSVIsTheCarefulOne checks that both ways through a block lead to the same rows, or to
+// the same error.
 func TestQuickCSVIsTheCarefulOne(t *testing.T) {
 	good := 0
 	for seed := range uint64(900) {

@@ -252,7 +252,8 @@ func TestSizesOfDictionaries(t *testing.T) {
 	}
 }
 
-// TestShapesOfArrays: what the header of an .npy file may say, and what is no shape.
+// TestShapesOfArrays checks which shapes the header of an .npy file may hold, and what is not a
+// shape.
 func TestShapesOfArrays(t *testing.T) {
 	header := func(shape string) string {
 		return "{'descr': '<f4', 'fortran_order': False, 'shape': (" + shape + "), }"

@@ -31,7 +31,7 @@ func sampleName(name string) (key, column string, ok bool) {
 }
 
 // eachMember walks a tar file. visit gets where a member begins, headers included, and where its
-// content does. whole says that the mark at the end of a tar file is there.
+// content does. whole is set if the mark at the end of a tar file is there.
 func eachMember(r io.Reader, at func() int64,
 	visit func(h *tar.Header, start, content int64) error) (end int64, whole bool, err error) {
 	members := tar.NewReader(r)

@@ -47,7 +47,7 @@ func recordEnd(data []byte) int {
 // recordRows are the rows of TFRecord: none is blank.
 var recordRows = rowKind{recordEnd, func([]byte) bool { return false }}
 
-// payload checks a record and gives its content.
+// payload checks a record and returns its content, or what is wrong with it.
 func payload(row []byte) ([]byte, string) {
 	if len(row) < recordHead {
 		return nil, fmt.Sprintf("is cut off: %d bytes where a record begins", len(row))
@@ -66,7 +66,7 @@ func payload(row []byte) ([]byte, string) {
 	return data, ""
 }
 
-// protoField gives the next field of a message: its number, its content (of length-delimited
+// protoField returns the next field of a message: its number, its content (of length-delimited
 // fields) or its value, and the rest. ok is false where it is damaged.
 func protoField(m []byte) (number int, content []byte, value uint64, rest []byte, ok bool) {
 	tag, n := binary.Uvarint(m)
@@ -156,7 +156,7 @@ func features(example []byte, visit func(name string, kind int, list []byte) str
 	return ""
 }
 
-// listValues gives the values of a list as NumPy has them, or the byte strings.
+// listValues returns the values of a list as NumPy has them, or the byte strings.
 func listValues(kind int, list []byte, out []byte) (values []byte, texts [][]byte, ok bool) {
 	for len(list) > 0 {
 		number, content, value, rest, fine := protoField(list)
@@ -206,7 +206,7 @@ func scanTFRecord(f source.File, o Options) (*Index, error) {
 			}
 			return &BadRow{f.Name(), b.row, at, why}
 		}
-		// A row that is left out says nothing about the types, not even its good part.
+		// A row that is left out does not count for the types, not even its good part.
 		for _, found := range check.found {
 			p := profiles[found.name]
 			if p == nil {
@@ -231,7 +231,7 @@ func scanTFRecord(f source.File, o Options) (*Index, error) {
 	return ix, nil
 }
 
-// tfCheck says whether a record can be read, by looking at all of its features.
+// tfCheck reports whether a record can be read, by looking at all of its features.
 type tfCheck struct {
 	kinds map[string]int // of features, where they are known
 	found []tfFound      // the features of the last record
@@ -314,7 +314,7 @@ func openTFRecord(f source.File, ix *Index, o Options) (Decoder, error) {
 	return &tfDecoder{f, o.Skip, ix}, nil
 }
 
-// featureKinds are the kinds of features, by what a column says it is from.
+// featureKinds maps the From of a column to its kind of feature.
 var featureKinds = map[string]int{"bytes_list": featureBytes, "float_list": featureFloats,
 	"int64_list": featureInts}
 

@@ -17,7 +17,7 @@ import (
 	"memroom/feed/source"
 )
 
-// complaintAbout scans and reads a whole file, and gives the first thing that is wrong with it.
+// complaintAbout scans and reads a whole file, and returns the first thing that is wrong with it.
 func complaintAbout(t *testing.T, name string, content []byte, o Options) string {
 	t.Helper()
 	if _, _, err := readAll(open(t, name, content), o); err != nil {
@@ -31,8 +31,8 @@ func numbersThenText(line, word string, numbers int) string {
 	return strings.Repeat(line, numbers) + word
 }
 
-// TestWhatIsWrongIsSaid: people give the wrong file, or a damaged one. What they read names the
-// file, the place in it, and what helps.
+// TestWhatIsWrongIsSaid checks the errors for a wrong or a damaged file. They name the file, the
+// place in it, and what helps.
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	utf16 := "\xFF\xFEa\x00,\x00b\x00\n\x00"
 	arrowFile := string(arrowOf(t, nil))
@@ -214,7 +214,7 @@ func repeatedRow(cell string, n int) (rows [][]string) {
 	return rows
 }
 
-// manyKinds gives a file of some rows in each format.
+// manyKinds returns a file of some rows in each format.
 func manyKinds(t *testing.T) map[string][]byte {
 	t.Helper()
 	var archive bytes.Buffer
@@ -269,8 +269,9 @@ func decodeAll(f source.File, ix *Index) error {
 	return nil
 }
 
-// TestFilesThatChangeUnderAStream: a file that is cut off after it was looked through, or written
-// anew with other rows, is an error that names it; it never gives wrong rows or ends the server.
+// TestFilesThatChangeUnderAStream checks that a file that is cut off after it was indexed, or
+// written anew with other rows, leads to an error that names it. It never leads to wrong rows or
+// ends the server.
 func TestFilesThatChangeUnderAStream(t *testing.T) {
 	for name, content := range manyKinds(t) {
 		path := filepath.Join(t.TempDir(), name)

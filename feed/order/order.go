@@ -1,4 +1,4 @@
-// Package order says which row comes when, as a function: a keyed permutation of (seed, epoch,
+// Package order computes which row comes when, as a function: a keyed permutation of (seed, epoch,
 // position). Nothing is drawn from a stream of random numbers and nothing is kept, so any position
 // of any epoch can be asked for, and the answer never depends on workers, ranks or budgets.
 package order
@@ -16,7 +16,7 @@ type Permutation struct {
 
 const rounds = 6
 
-// New gives the permutation of [0, n) for a key made of the numbers given.
+// New returns the permutation of [0, n) for a key made of the numbers given.
 func New(n uint64, key ...uint64) Permutation {
 	p := Permutation{n: n, half: 1}
 	if n > 1 {
@@ -34,7 +34,7 @@ func New(n uint64, key ...uint64) Permutation {
 	return p
 }
 
-// At gives the element at position i. It is the caller's mistake if i is not below n.
+// At returns the element at position i. It is the caller's mistake if i is not below n.
 func (p *Permutation) At(i uint64) uint64 {
 	if p.n <= 1 {
 		return 0
@@ -51,7 +51,7 @@ func (p *Permutation) At(i uint64) uint64 {
 	}
 }
 
-// All gives the elements at positions from to to, as At does, for many at once: no element waits
+// All returns the elements at positions from to to, as At does, for many at once: no element waits
 // for another, so the processor works on several. Those that fall outside are walked on afterwards.
 func (p *Permutation) All(from, to int64, out []int64) []int64 {
 	if p.n <= 1 {
@@ -145,7 +145,7 @@ func (e *Epoch) close(w *Window) {
 // Rows is the length of the epoch.
 func (e *Epoch) Rows() int64 { return e.rows }
 
-// Find gives the window that holds a position.
+// Find returns the window that holds a position.
 func (e *Epoch) Find(position int64) int {
 	low, high := 0, len(e.Windows)
 	for low+1 < high {
@@ -158,8 +158,8 @@ func (e *Epoch) Find(position int64) int {
 	return low
 }
 
-// Rows of window w, by position inside it: places gives for position i the row of the window that
-// comes there.
+// Places returns which rows of window w come at its positions [from, to). It reuses the memory of
+// places.
 func (e *Epoch) Places(w int, from, to int64, places []int64) []int64 {
 	places = places[:0]
 	if !e.shuffle {

@@ -153,7 +153,7 @@ func TestTheOrderStaysTheSame(t *testing.T) {
 	}
 }
 
-// TestManyAtOnceAreTheSame: All gives what At gives, from any position on, behind what is there.
+// TestManyAtOnceAreTheSame checks that All appends what At returns, from any position on.
 func TestManyAtOnceAreTheSame(t *testing.T) {
 	for _, n := range []uint64{0, 1, 2, 3, 5, 16, 17, 100, 1000} {
 		p := New(n, 3, n)

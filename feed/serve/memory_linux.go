@@ -54,7 +54,7 @@ func (s *shared) close() {
 	s.bytes = nil
 }
 
-// writeWith writes a message with a descriptor beside its first bytes.
+// writeWith writes a message with a descriptor attached to its first bytes.
 func writeWith(conn *net.UnixConn, head []byte, descriptor int) error {
 	var beside []byte
 	if descriptor >= 0 {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// How many batches are prepared ahead where the consumer did not say: from shallow on, up to
-// deepest as far as the budget allows.
+// How many batches are prepared ahead where the consumer did not choose: shallow at first, and up
+// to deepest as far as the budget allows.
 const (
 	shallow = 2
 	deepest = 64
@@ -54,7 +54,7 @@ func (p *prefetch) given() {
 	p.last = now
 }
 
-// deeper notes how long a batch took to make, and says whether one more should be ahead.
+// deeper notes how long a batch took to make, and reports whether one more should be ahead.
 func (p *prefetch) deeper(took time.Duration) bool {
 	if p.fixed || p.depth >= deepest {
 		return false

@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -25,13 +26,40 @@ func TestStreamInPython(t *testing.T) {
 }
 
 // TestStreamInputsInPython reads files under the names people give them, files that hold something
-// else than their name says, and in loops that people write.
+// else than their name implies, and in loops that people write.
 func TestStreamInputsInPython(t *testing.T) {
 	python := testenv.Environment(t, "feed")
 	binary := testenv.Binary(t)
 	for _, class := range []string{"Names", "Contents", "Loops"} {
 		t.Run(class, func(t *testing.T) {
 			runStreamTests(t, python, binary, []string{"test_stream_inputs." + class})
+		})
+	}
+}
+
+// TestStreamSafetyInPython reads while a second user does, from servers that stop, stall and send
+// elsewhere, and from addresses that hold secrets.
+func TestStreamSafetyInPython(t *testing.T) {
+	python := testenv.Environment(t, "feed")
+	binary := testenv.Binary(t)
+	for _, class := range []string{"SecondUser", "Servers", "Web"} {
+		t.Run(class, func(t *testing.T) {
+			if class == "SecondUser" && os.Geteuid() != 0 {
+				testenv.Needs(t, "root", "a second user cannot be tried")
+			}
+			runStreamTests(t, python, binary, []string{"test_stream_safety." + class})
+		})
+	}
+}
+
+// TestStreamPassesInPython reads as frameworks' loops do, with real ranks, and counts how well rows
+// are mixed.
+func TestStreamPassesInPython(t *testing.T) {
+	python := testenv.Environment(t, "feed")
+	binary := testenv.Binary(t)
+	for _, class := range []string{"Passes", "Parts", "Ranks", "Mixing"} {
+		t.Run(class, func(t *testing.T) {
+			runStreamTests(t, python, binary, []string{"test_stream_passes." + class})
 		})
 	}
 }

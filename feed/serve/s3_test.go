@@ -31,8 +31,8 @@ func TestStreamFromS3(t *testing.T) {
 		"AWS_SECRET_ACCESS_KEY=of-the-test", "AWS_REGION=us-east-1")
 }
 
-// startS3Server starts the gateway over a folder and gives its address. A port that somebody else
-// takes before the gateway does makes it end; then another port is tried.
+// startS3Server starts the gateway over a folder and returns its address. If another process takes
+// the port first, the gateway ends, and another port is tried.
 func startS3Server(t *testing.T, server, folder string) string {
 	t.Helper()
 	for range 10 {
@@ -86,13 +86,13 @@ func builtS3Server(t *testing.T) string {
 	return server
 }
 
-// runStreamTests runs classes of a file of probe/pytests/pip in one Python.
+// runStreamTests runs classes of a file of python/pytests in one Python.
 func runStreamTests(t *testing.T, python, binary string, classes []string, environment ...string) {
 	root := testenv.Root(t)
 	cmd := exec.Command(python, append([]string{"-B", "-W", "ignore", "-m", "unittest"},
 		classes...)...)
-	cmd.Dir = filepath.Join(root, "probe", "pytests", "pip")
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "probe", "pip"),
+	cmd.Dir = filepath.Join(root, "python", "pytests")
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "python"),
 		"MEMROOM_BINARY="+binary, "XDG_CACHE_HOME="+t.TempDir(), "OMP_NUM_THREADS=1",
 		"TF_CPP_MIN_LOG_LEVEL=3")
 	cmd.Env = append(cmd.Env, environment...)

@@ -19,10 +19,11 @@ import (
 	"memroom/event"
 	"memroom/feed"
 	"memroom/feed/format"
+	"memroom/feed/source"
 	"memroom/feed/table"
 )
 
-// Config says what is served, and in how much memory.
+// Config describes what is served, and in how much memory.
 type Config struct {
 	Sources  []string
 	Columns  []string
@@ -31,8 +32,8 @@ type Config struct {
 	ExitIdle bool // end when the last consumer has gone
 	Log      func(format string, args ...any)
 
-	// Host says how short of memory the host is; the budget is lowered while it is. nil: nobody
-	// looks.
+	// Host returns how short of memory the host is; the budget is lowered while it is. nil: the
+	// host is not watched.
 	Host func() Pressure
 }
 
@@ -43,12 +44,26 @@ const (
 	batchesShare = 0.25
 )
 
+// leastWindow is the shuffle window of the smallest budgets.
+const leastWindow = event.Bytes(16 << 20)
+
+// WindowFor returns the shuffle window where the user names none: what the budget holds twice, one
+// that is read and one that is decoded ahead. Only powers of two, so that budgets of about the same
+// size have the same order.
+func WindowFor(budget event.Bytes) int64 {
+	window := leastWindow
+	for 4*window <= event.Bytes(float64(budget-fixedReserve)*rowsShare) {
+		window *= 2
+	}
+	return int64(window)
+}
+
 // How long a server that nobody uses stays: at the start, and after its last consumer.
 const (
 	firstPatience = 60 * time.Second
-	idlePatience  = 2 * time.Second
-	leavePatience = time.Second      // for readers of files that have changed
-	endPatience   = 10 * time.Second // for consumers, once the server was told to end
+	idlePatience  = 1500 * time.Millisecond // 2 s with what it takes to end
+	leavePatience = time.Second             // for readers of files that have changed
+	endPatience   = 10 * time.Second        // for consumers, once the server was asked to end
 )
 
 // Server serves one data set.
@@ -66,7 +81,8 @@ type Server struct {
 	consumers int
 	served    int64
 	idle      *time.Timer
-	need      int64 // bytes: the largest window or block of the orders that were asked for
+	end       func() // nobody uses the server any more
+	need      int64  // bytes: the largest window or block of the orders that were asked for
 	squeezed  squeezed
 }
 
@@ -86,8 +102,10 @@ func Serve(ctx context.Context, config Config, listener net.Listener) error {
 	s.batches = newAccount(int64(float64(s.spare()) * batchesShare))
 	s.setLimit()
 	s.batches.changed = s.setLimit
+	idle := make(chan struct{})
+	s.end = sync.OnceFunc(func() { close(idle); cancel() })
 	if config.ExitIdle {
-		s.idle = time.AfterFunc(firstPatience, cancel)
+		s.idle = time.AfterFunc(firstPatience, s.end)
 	}
 	if config.Host != nil {
 		go s.follow(ctx)
@@ -97,7 +115,7 @@ func Serve(ctx context.Context, config Config, listener net.Listener) error {
 		listener.Close()
 	}()
 	var all sync.WaitGroup
-	defer waitFor(&all, endPatience)
+	defer waitFor(&all, idle, endPatience)
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -106,20 +124,28 @@ func Serve(ctx context.Context, config Config, listener net.Listener) error {
 			}
 			return err
 		}
+		unix := conn.(*net.UnixConn)
+		if err := samePerson(unix); err != nil { // counts as nobody: it neither keeps nor ends us
+			s.config.Log("refused a connection: %v", err)
+			conn.Close()
+			continue
+		}
 		all.Add(1)
 		s.arrived()
 		go func() {
 			defer all.Done()
-			defer s.left(cancel)
+			left := sync.OnceFunc(s.left)
+			defer left()
 			defer conn.Close()
-			s.consumer(ctx, conn.(*net.UnixConn))
+			s.consumer(ctx, unix, left)
 		}()
 	}
 }
 
-// waitFor waits for all consumers, but not for one that is stuck in a file: a disk of the network
-// that is gone must not keep the server from ending.
-func waitFor(all *sync.WaitGroup, most time.Duration) {
+// waitFor waits for the work of all consumers, but not for one that is stuck in a file: a disk of
+// the network that is gone must not keep the server from ending. Where idle is closed nobody is
+// left to work for.
+func waitFor(all *sync.WaitGroup, idle <-chan struct{}, most time.Duration) {
 	done := make(chan struct{})
 	go func() {
 		all.Wait()
@@ -127,6 +153,7 @@ func waitFor(all *sync.WaitGroup, most time.Duration) {
 	}()
 	select {
 	case <-done:
+	case <-idle:
 	case <-time.After(most):
 	}
 }
@@ -137,8 +164,8 @@ func (s *Server) spare() int64 { return s.now.Load() - fixedReserve }
 // wholeSpare is the same of the budget that was asked for.
 func (s *Server) wholeSpare() int64 { return int64(s.config.Budget) - fixedReserve }
 
-// take gives the data to a consumer: as it was indexed, or indexed anew where files have changed
-// since and nobody reads the old ones. Readers that are just leaving are waited for.
+// take returns the data for a consumer: as it was indexed, or indexed anew where files have changed
+// since and nobody reads the old ones. It waits for readers that are just leaving.
 func (s *Server) take() (*opened, error) {
 	var err error
 	for end := time.Now().Add(leavePatience); ; time.Sleep(20 * time.Millisecond) {
@@ -149,7 +176,7 @@ func (s *Server) take() (*opened, error) {
 	}
 }
 
-// errStillRead says that the data has changed and others read it as it was.
+// errStillRead means that the data has changed and others read it as it was.
 var errStillRead = errors.New("other readers still use the data as it was before: wait for them, " +
 	"or start another server")
 
@@ -188,7 +215,7 @@ func (s *Server) giveBack() {
 	s.open.pool.Leave()
 }
 
-// setLimit tells the collector what it may use: the budget without what batches take.
+// setLimit sets the garbage collector's memory limit: the budget without what batches take.
 func (s *Server) setLimit() {
 	debug.SetMemoryLimit(s.spare() - s.batches.held() - (4 << 20))
 }
@@ -202,12 +229,12 @@ func (s *Server) arrived() {
 	}
 }
 
-func (s *Server) left(end func()) {
+func (s *Server) left() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.consumers--
 	if s.idle != nil && s.consumers == 0 {
-		s.idle = time.AfterFunc(idlePatience, end)
+		s.idle = time.AfterFunc(idlePatience, s.end)
 	}
 }
 
@@ -218,6 +245,8 @@ type request struct {
 	Epoch     uint64    `json:"epoch"`
 	Start     int64     `json:"start"`  // first batch
 	Stride    int64     `json:"stride"` // to the next
+	From      int64     `json:"from"`   // the batch at which the pass began
+	World     int64     `json:"world"`  // ranks that make the same number of steps; 0 or 1: any
 	Depth     int       `json:"depth"`  // batches ahead; 0: as many as it takes
 	Transport string    `json:"transport"`
 }
@@ -228,14 +257,17 @@ type answer struct {
 	Columns []table.Column `json:"columns,omitempty"`
 	Rows    int64          `json:"rows"`
 	Batches int64          `json:"batches"`
+	End     int64          `json:"end"` // of the pass; beyond batches, the first ones come again
 	Windows int            `json:"windows"`
-	Data    string         `json:"data"` // the fingerprint
+	Window  int64          `json:"window"`  // bytes
+	Classes float64        `json:"classes"` // see feed.Classes; 0 where nothing is shuffled
+	Data    string         `json:"data"`    // the fingerprint
 	Skipped int64          `json:"skipped"`
 
 	BadFiles []string `json:"bad_files,omitempty"`
 }
 
-// Report is what the server says at the end of an epoch.
+// Report is what the server reports at the end of an epoch.
 type Report struct {
 	Budget  event.Bytes `json:"budget"`
 	Peak    event.Bytes `json:"peak"`     // anonymous and shared memory
@@ -245,18 +277,16 @@ type Report struct {
 	Batches int64       `json:"batches"`
 
 	// ShrunkTo is how far the budget was lowered because the host was short of memory, 0 for never,
-	// and ShrunkBy says what was short.
+	// and ShrunkBy is what was short.
 	ShrunkTo event.Bytes `json:"shrunk_to,omitempty"`
 	ShrunkBy string      `json:"shrunk_by,omitempty"`
 
 	Prefetch int `json:"prefetch,omitempty"` // batches that were ahead of this consumer at the end
 }
 
-func (s *Server) consumer(ctx context.Context, conn *net.UnixConn) {
-	if err := samePerson(conn); err != nil {
-		s.config.Log("refused a connection: %v", err)
-		return
-	}
+// consumer serves one connection. It calls left once the other end is closed, whatever is being
+// done for it at that moment: nobody waits for the result.
+func (s *Server) consumer(ctx context.Context, conn *net.UnixConn, left func()) {
 	in := bufio.NewReaderSize(conn, 64<<10)
 	line, err := in.ReadBytes('\n')
 	if err != nil {
@@ -267,41 +297,101 @@ func (s *Server) consumer(ctx context.Context, conn *net.UnixConn) {
 		refuse(conn, fmt.Errorf("the request is not JSON: %w", err))
 		return
 	}
+	if err := r.check(); err != nil {
+		refuse(conn, err)
+		return
+	}
+	if r.Spec.Window <= 0 {
+		r.Spec.Window = WindowFor(s.config.Budget)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	turn := newTurns(r.Depth)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer conn.Close()
+	reading.Go(func() {
+		defer left()
+		defer cancel()
+		turn.read(in)
+	})
+	settled := keepWaiting(conn)
 	from, err := s.take()
+	settled()
 	if err != nil {
 		refuse(conn, err)
 		return
 	}
 	defer s.giveBack()
-	if err := s.check(from.data, &r); err != nil {
+	if err := s.fits(from.data, r.Spec); err != nil {
 		refuse(conn, err)
 		return
 	}
-	if err := s.stream(ctx, conn, in, r, from); err != nil && !errors.Is(err, errGone) {
-		s.config.Log("%v", err)
+	if err := s.stream(ctx, conn, turn, r, from); err != nil && !errors.Is(err, errGone) {
+		s.config.Log("%s", source.ShownText(err.Error()))
 	}
+}
+
+// stillHere is how often a consumer that waits for the index hears that the server works on it.
+const stillHere = time.Second
+
+// keepWaiting sends empty lines until settled is called, from the very beginning: a consumer that
+// hears nothing takes the server for stuck.
+func keepWaiting(conn net.Conn) (settled func()) {
+	done := make(chan struct{})
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		tick := time.NewTicker(stillHere)
+		defer tick.Stop()
+		for {
+			if _, err := conn.Write([]byte{'\n'}); err != nil {
+				return // it has gone
+			}
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() { close(done); writing.Wait() }
 }
 
 func refuse(conn net.Conn, err error) {
-	line, _ := json.Marshal(answer{Error: err.Error()})
+	line, _ := json.Marshal(answer{Error: source.ShownText(err.Error())})
 	_, _ = conn.Write(append(line, '\n')) // it may have gone
 }
 
-// check completes a request and says what is wrong with it.
-func (s *Server) check(data *feed.Dataset, r *request) error {
-	if r.Spec.Window <= 0 {
-		r.Spec.Window = feed.DefaultWindow
-	}
-	if r.Spec.Batch <= 0 || r.Stride <= 0 || r.Start < 0 {
+// check reports what is wrong with it.
+func (r *request) check() error {
+	if r.Spec.Batch <= 0 || r.Stride <= 0 || r.Start < 0 || r.From < 0 || r.World < 0 {
 		return fmt.Errorf("batch and stride must be positive, start at least 0")
+	}
+	if r.Spec.Part != nil {
+		if err := r.Spec.Part.Check(); err != nil {
+			return err
+		}
 	}
 	if r.Depth < 0 || r.Depth > deepest {
 		return fmt.Errorf("prefetch must be 1 to %d, or 0 for as many as it takes", deepest)
 	}
-	return s.fits(data, r.Spec)
+	return nil
 }
 
-// fits says whether the budget can hold what the order needs at once.
+// end is where the pass ends for all ranks: at a whole number of steps, which leaves out the last
+// batches, or repeats the first ones, as the last batch of all is left out or not.
+func (r *request) end(batches int64) int64 {
+	left := max(0, batches-r.From)
+	if r.World <= 1 || left == 0 {
+		return batches
+	}
+	if !r.Spec.Drop {
+		left += r.World - 1
+	}
+	return r.From + left/r.World*r.World
+}
+
+// fits returns an error if the budget cannot hold what the order needs at once.
 func (s *Server) fits(data *feed.Dataset, spec feed.Spec) error {
 	largest, where := data.LargestBlock()
 	need := max(largest, min(spec.Window, data.DecodedBytes()))

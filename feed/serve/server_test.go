@@ -11,11 +11,11 @@ func TestEndsBesideAStuckConsumer(t *testing.T) {
 	var all sync.WaitGroup
 	left := false
 	all.Go(func() { left = true })
-	waitFor(&all, time.Hour) // not waited for when all have left
+	waitFor(&all, nil, time.Hour) // not waited for when all have left
 	if !left {
 		t.Error("did not wait for a consumer that leaves")
 	}
 	all.Add(1)
 	defer all.Done()
-	waitFor(&all, time.Millisecond)
+	waitFor(&all, nil, time.Millisecond)
 }

@@ -8,7 +8,7 @@ import (
 	"memroom/event"
 )
 
-// Pressure is what somebody who watches the host says about its memory.
+// Pressure describes how short of memory the host is.
 type Pressure struct {
 	High bool   // it is nearly used up
 	Low  bool   // there is room again

@@ -15,7 +15,7 @@ import (
 )
 
 // TestServerMakesRoomInItsCgroup fills the cgroup of a real server until there would be no room for
-// both: the server gives way, and nobody is killed.
+// both. The server frees memory, and no process is killed.
 func TestServerMakesRoomInItsCgroup(t *testing.T) {
 	const limit, budget, wanted = 176 << 20, 160 << 20, 110 << 20
 	group := filepath.Join("/sys/fs/cgroup/memory", fmt.Sprintf("memroom-squeeze-%d", os.Getpid()))
@@ -57,9 +57,9 @@ func TestServerMakesRoomInItsCgroup(t *testing.T) {
 		}
 		return err == nil
 	})
-	// The neighbour takes what it wants in steps of 2 MiB, and says so when it has it. It is slow
-	// beside the looks of the server (four a second), and near the limit it waits for the
-	// server, up to a minute.
+	// The neighbour takes what it wants in steps of 2 MiB, and prints a line when it has it. It is
+	// slow compared with the checks of the server (four a second), and near the limit it waits for
+	// the server, up to a minute.
 	neighbour := inside("python3", "-c", fmt.Sprintf(`
 import time
 held = []

@@ -20,7 +20,7 @@ import (
 	"memroom/feed/table"
 )
 
-// writeRows writes a .npy file of rows of 16 float32 whose first number says which row it is.
+// writeRows writes a .npy file of rows of 16 float32 whose first number is the row's own.
 func writeRows(t *testing.T, path string, rows int) {
 	t.Helper()
 	head := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, 16), }", rows)
@@ -49,7 +49,7 @@ func writeRows(t *testing.T, path string, rows int) {
 	}
 }
 
-// readEpoch reads one epoch through the socket and gives a hash of all batches and the report.
+// readEpoch reads one epoch through the socket and returns a hash of all batches and the report.
 // between is called before each batch is given back.
 func readEpoch(t *testing.T, socket string, window int64, between func(batch uint64)) (
 	uint64, Report) {
@@ -66,7 +66,10 @@ func readEpoch(t *testing.T, socket string, window int64, between func(batch uin
 	}
 	in := bufio.NewReaderSize(conn, 1<<20)
 	var first answer
-	if line, err = in.ReadBytes('\n'); err == nil {
+	for line = []byte("\n"); err == nil && len(line) == 1; { // empty lines: it is still indexing
+		line, err = in.ReadBytes('\n')
+	}
+	if err == nil {
 		err = json.Unmarshal(line, &first)
 	}
 	if err != nil || first.Error != "" {

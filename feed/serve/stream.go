@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"memroom/event"
 	"memroom/feed"
+	"memroom/feed/source"
 	"memroom/feed/table"
 )
 
@@ -24,7 +26,7 @@ const (
 	kindError = 3
 )
 
-// errGone says that the consumer has closed its end.
+// errGone means that the consumer has closed its end.
 var errGone = errors.New("the consumer has gone")
 
 // header is the start of every message, little-endian, 40 bytes.
@@ -38,7 +40,7 @@ type header struct {
 	_          uint32
 }
 
-// slot is a place for one batch. It is lent to the consumer until it gives it back.
+// slot is a place for one batch. It is lent to the consumer until the consumer returns it.
 type slot struct {
 	memory *shared
 	size   int64
@@ -46,62 +48,72 @@ type slot struct {
 	unseen bool  // the consumer does not have its memory yet
 }
 
-// stream sends one epoch's batches to one consumer.
-func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reader, r request,
+// turns are the slots that may be filled, and how many are in turn.
+type turns struct {
+	ahead *prefetch
+	free  chan uint32
+	most  int
+}
+
+func newTurns(depth int) *turns {
+	t := &turns{ahead: newPrefetch(depth), most: depth}
+	if depth == 0 {
+		t.most = deepest
+	}
+	t.free = make(chan uint32, t.most)
+	for i := range t.ahead.depth {
+		t.free <- uint32(i)
+	}
+	return t
+}
+
+// read takes back the slots that the consumer returns, until it closes its end or breaks the rules.
+func (t *turns) read(in *bufio.Reader) {
+	for {
+		var four [4]byte
+		if _, err := io.ReadFull(in, four[:]); err != nil {
+			return
+		}
+		n := binary.LittleEndian.Uint32(four[:])
+		if n >= uint32(t.most) {
+			return
+		}
+		t.ahead.given()
+		select {
+		case t.free <- n:
+		default:
+			return // given back twice
+		}
+	}
+}
+
+// stream sends one epoch's batches to one consumer. ctx ends when the consumer has gone.
+func (s *Server) stream(ctx context.Context, conn *net.UnixConn, turn *turns, r request,
 	from *opened) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	cursor := feed.NewCursor(from.data, from.pool, r.Spec, r.Epoch)
-	line, _ := json.Marshal(answer{Columns: from.data.Columns, Rows: from.data.Rows,
-		Batches: cursor.Batches(), Windows: cursor.Windows(), Data: from.fingerprint,
-		Skipped: from.data.Skipped, BadFiles: from.data.BadFiles})
+	first := answer{Columns: from.data.Columns, Rows: cursor.Rows(),
+		Batches: cursor.Batches(), End: r.end(cursor.Batches()), Windows: cursor.Windows(),
+		Data: from.fingerprint, Skipped: from.data.Skipped, BadFiles: from.data.BadFiles,
+		Window: r.Spec.Window}
+	if r.Spec.Shuffle {
+		first.Classes = cursor.Classes()
+	}
+	line, _ := json.Marshal(first)
 	if _, err := conn.Write(append(line, '\n')); err != nil {
 		return errGone
 	}
-	most := r.Depth
-	ahead := newPrefetch(r.Depth)
-	if r.Depth == 0 {
-		most = deepest
-	}
-	slots := make([]slot, most)
+	ahead, free := turn.ahead, turn.free
+	slots := make([]slot, turn.most)
 	defer func() {
 		for i := range slots {
 			s.drop(&slots[i])
 		}
 	}()
-	free := make(chan uint32, most)
-	for i := range ahead.depth {
-		free <- uint32(i)
-	}
 	var resting []uint32 // slots that are not in turn, the next one last
-	for i := most - 1; i >= ahead.depth; i-- {
+	for i := turn.most - 1; i >= ahead.depth; i-- {
 		resting = append(resting, uint32(i))
 	}
-	var reading sync.WaitGroup
-	reading.Add(1)
-	go func() { // what the consumer gives back; its end ends everything
-		defer reading.Done()
-		defer cancel()
-		for {
-			var four [4]byte
-			if _, err := readFull(in, four[:]); err != nil {
-				return
-			}
-			n := binary.LittleEndian.Uint32(four[:])
-			if n >= uint32(most) {
-				return
-			}
-			ahead.given()
-			select {
-			case free <- n:
-			default:
-				return // given back twice
-			}
-		}
-	}()
-	defer reading.Wait()
-	defer conn.Close()
-	for k := r.Start; k < cursor.Batches(); k += r.Stride {
+	for k := r.Start; k < r.end(cursor.Batches()); k += r.Stride {
 		var n uint32
 		select {
 		case n = <-free:
@@ -143,7 +155,7 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reade
 			if ctx.Err() != nil || errors.Is(err, errGone) {
 				return errGone
 			}
-			text := []byte(err.Error())
+			text := []byte(source.ShownText(err.Error()))
 			_ = write(conn, header{Kind: kindError, Size: uint64(len(text))}, nil, text, -1)
 			return err
 		}
@@ -167,12 +179,12 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, in *bufio.Reade
 	if err := write(conn, header{Kind: kindEnd, Size: uint64(len(text))}, nil, text, -1); err != nil {
 		return errGone
 	}
-	reading.Wait() // it closes when it has read this
+	<-ctx.Done() // it closes when it has read this
 	return nil
 }
 
-// send fills a slot with batch k and tells the consumer. first says that it is the consumer's only
-// slot.
+// send fills a slot with batch k and notifies the consumer. first means that it is the consumer's
+// only slot.
 func (s *Server) send(ctx context.Context, conn *net.UnixConn, cursor *feed.Cursor, k int64,
 	r request, n uint32, own *slot, first bool) error {
 	h := header{Kind: kindBatch, Slot: n, Batch: uint64(k)}
@@ -196,7 +208,7 @@ func (s *Server) send(ctx context.Context, conn *net.UnixConn, cursor *feed.Curs
 		own.batch = size
 		return own.memory.bytes[:size], nil
 	}
-	if err := cursor.Fill(ctx, k, k+r.Stride, room); err != nil {
+	if err := cursor.Fill(ctx, k%cursor.Batches(), k+r.Stride, room); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -212,8 +224,9 @@ func (s *Server) send(ctx context.Context, conn *net.UnixConn, cursor *feed.Curs
 	return nil
 }
 
-// grow gives a slot more memory, from the budget's part for batches. A consumer's first slot may
-// take from what the budget was before it was lowered: without one it could not go on.
+// grow allocates more memory for a slot, from the budget's part for batches. A consumer's first
+// slot may take from what the budget was before it was lowered, because the consumer could not go
+// on without a slot.
 func (s *Server) grow(own *slot, size int64, sharing, first bool) error {
 	s.drop(own)
 	size = (size + size/8 + 1<<16) &^ 4095 // room for batches of about the same size
@@ -231,10 +244,10 @@ func (s *Server) grow(own *slot, size int64, sharing, first bool) error {
 	return nil
 }
 
-// errNoRoom says that the budget's part for batches is used up.
+// errNoRoom means that the budget's part for batches is used up.
 var errNoRoom = errors.New("no room")
 
-// makeRoom lets go of the memory of slots that hold no batch, and says whether there was any.
+// makeRoom frees the memory of slots that hold no batch, and reports whether there was any.
 func (s *Server) makeRoom(slots []slot, free chan uint32) bool {
 	found := false
 	for range len(free) {
@@ -252,17 +265,6 @@ func (s *Server) drop(own *slot) {
 		s.batches.release(own.size)
 		*own = slot{}
 	}
-}
-
-func readFull(in *bufio.Reader, p []byte) (int, error) {
-	n := 0
-	for n < len(p) {
-		k, err := in.Read(p[n:])
-		if n += k; err != nil {
-			return n, err
-		}
-	}
-	return n, nil
 }
 
 // write sends a message: header, spans, content; the descriptor travels with its first bytes.

@@ -1,27 +1,33 @@
 package source
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 )
 
 // Retries of a request that failed for a reason that may pass, and the wait before the first of
-// them, doubled each time: 0.2 + 0.4 + 0.8 + 1.6 s.
+// them, doubled each time: 0.2 + 0.4 + 0.8 + 1.6 s. What counts as progress begins them anew, so
+// that no wait is longer than the last of these.
 const (
 	tries     = 5
 	firstWait = 200 * time.Millisecond
+	progress  = 64 << 10 // bytes, or all that is missing; a server may drip
 	// patience bounds one request, so that a server that stops answering is an error, not a hang.
 	patience = 30 * time.Second
 )
 
 type web struct {
-	name   string // as the user wrote it, without a password
+	name   string // as the user wrote it, without secrets
 	target *url.URL
 	client *http.Client
 	sign   func(*http.Request) // nil where no signature is asked for
@@ -32,16 +38,75 @@ type web struct {
 func openHTTP(name string) (File, error) {
 	target, err := url.Parse(name)
 	if err != nil {
-		return nil, err
+		// What is wrong is not said: it may be a part of a password.
+		return nil, fmt.Errorf("%s is not an address: write https://HOST/FILE, and in a "+
+			"password %%2F for /, %%40 for @ and %%3A for a colon", Shown(name))
 	}
-	if target.User != nil {
-		name = target.Redacted()
+	return openWeb(&web{name: Shown(name), target: target})
+}
+
+// plainError returns what went wrong without the address: http and url put it into every error.
+func plainError(err error) error {
+	var outer *url.Error
+	if errors.As(err, &outer) {
+		return outer.Err
 	}
-	return openWeb(&web{name: name, target: target})
+	return err
+}
+
+// refused is a place that a server must not send us to.
+type refused struct{ error }
+
+// clientFor returns a client for an address. To where clouds answer who a machine is nobody is sent
+// by a server or a name. A user may name such an address as it is.
+func clientFor(target *url.URL) *http.Client {
+	transport := guarded()
+	if answersWho(net.ParseIP(target.Hostname())) {
+		transport = http.DefaultTransport
+	}
+	return &http.Client{Timeout: patience, Transport: transport, CheckRedirect: checkRedirect}
+}
+
+var guarded = sync.OnceValue(func() http.RoundTripper {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	dialer := &net.Dialer{Timeout: patience, Control: func(_, address string, _ syscall.RawConn) error {
+		host, _, _ := net.SplitHostPort(address)
+		return checkHost(host)
+	}}
+	transport.DialContext = dialer.DialContext
+	return transport
+})
+
+func checkHost(host string) error {
+	host, _, _ = strings.Cut(host, "%") // the zone of an IPv6 address
+	if ip := net.ParseIP(host); answersWho(ip) {
+		return &refused{fmt.Errorf("it leads to %s, where clouds answer who a machine is: it is not "+
+			"asked unless you name it", ip)}
+	}
+	return nil
+}
+
+// answersWho reports whether clouds answer at an address who a machine is, and with which keys:
+// addresses of the link itself (169.254.0.0/16, fe80::/10), Amazon's over IPv6 and Alibaba's.
+func answersWho(ip net.IP) bool {
+	return ip != nil && (ip.IsLinkLocalUnicast() || ip.Equal(net.ParseIP("fd00:ec2::254")) ||
+		ip.Equal(net.ParseIP("100.100.100.200")))
+}
+
+func checkRedirect(to *http.Request, via []*http.Request) error {
+	to.Header.Del("Referer") // it would tell the next server the signature of this address
+	switch {
+	case to.URL.Scheme != "http" && to.URL.Scheme != "https":
+		return &refused{fmt.Errorf("the server sends us on to a %s:// address: only http:// and "+
+			"https:// are followed", to.URL.Scheme)}
+	case len(via) >= 10:
+		return &refused{errors.New("the server sends us on and on, more than 10 times")}
+	}
+	return checkHost(to.URL.Hostname())
 }
 
 func openWeb(w *web) (File, error) {
-	w.client = &http.Client{Timeout: patience}
+	w.client = clientFor(w.target)
 	answer, err := w.get(0, 1)
 	if err != nil {
 		return nil, err
@@ -54,8 +119,8 @@ func openWeb(w *web) (File, error) {
 	return w, nil
 }
 
-// described gives what an answer says about the whole file: its size, -1 if it does not say, and
-// what changes with its content.
+// described returns what an answer contains about the whole file: its size, or -1 if it is not
+// known, and a tag that changes with its content.
 func described(answer *http.Response) (int64, string) {
 	_, total, found := strings.Cut(answer.Header.Get("Content-Range"), "/")
 	size, err := strconv.ParseInt(total, 10, 64)
@@ -95,8 +160,8 @@ func (w *web) ReadAt(p []byte, offset int64) (int, error) {
 		if !errors.As(err, &passing) {
 			return done, err
 		}
-		if n > 0 {
-			attempt = 1 // it goes on
+		if n >= progress {
+			attempt, wait = 1, firstWait // it goes on
 		}
 		if attempt >= tries {
 			return done, fmt.Errorf("%s: bytes %d-%d: gave up after %d tries: %w", w.name, offset,
@@ -117,7 +182,7 @@ func (w *web) readOnce(p []byte, offset int64) (int, error) {
 		return 0, err
 	}
 	defer answer.Body.Close()
-	// A server may not know If-Match: what it says about the file is compared too.
+	// A server may ignore If-Match, so the size and the tag in its answer are compared too.
 	if size, tag := described(answer); size != w.size || tag != w.tag {
 		return 0, fmt.Errorf("%s has changed since it was indexed (was %s, is %d bytes, tag %s): start the "+
 			"stream again", w.name, w.Identity(), size, tag)
@@ -174,19 +239,26 @@ func (w *web) once(offset, length int64) (*http.Response, error) {
 	}, http.StatusPartialContent)
 }
 
-// ask sends one request and gives an answer that has the status that is wanted.
+// ask sends one request and returns an answer that has the wanted status.
 func (w *web) ask(complete func(*http.Request), want int) (*http.Response, error) {
 	request, err := http.NewRequest(http.MethodGet, w.target.String(), nil)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", w.name, plainError(err))
 	}
 	complete(request)
 	if w.sign != nil {
 		w.sign(request)
 	}
 	answer, err := w.client.Do(request)
-	if err != nil {
-		return nil, &passing{err}
+	var never *refused
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &never), errors.As(err, &certificate):
+		return nil, fmt.Errorf("%s: %w", w.name, plainError(err))
+	case err != nil && strings.Contains(err.Error(), "Location header"): // http has no other sign
+		return nil, fmt.Errorf("%s: the server sends us on to something that is not an address", w.name)
+	case err != nil:
+		return nil, &passing{plainError(err)}
 	}
 	if answer.StatusCode == want {
 		return answer, nil
@@ -204,7 +276,7 @@ func (w *web) ask(complete func(*http.Request), want int) (*http.Response, error
 		nextAfter(answer.StatusCode, w.sign != nil))
 }
 
-// nextAfter says what to do about an answer that will stay the same.
+// nextAfter returns what to do about an answer that will stay the same.
 func nextAfter(status int, signed bool) string {
 	switch {
 	case status == http.StatusNotFound:

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Map gives a local file as memory that the kernel reads when it is touched and may drop again; nil
-// where that cannot be done. The caller must expect a fault where the file becomes shorter.
+// Map returns a local file as memory that the kernel reads when it is touched and may drop again;
+// nil where that cannot be done. The caller must expect a fault where the file becomes shorter.
 func Map(f File) []byte {
 	l, ok := f.(*local)
 	if !ok || l.size == 0 || l.size != int64(int(l.size)) {

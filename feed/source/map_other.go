@@ -4,7 +4,7 @@ package source
 
 import "os"
 
-// Map gives nothing: files are read in pieces here.
+// Map returns nothing: files are read in pieces here.
 func Map(File) []byte { return nil }
 
 // Unmap ends what Map began.
@@ -23,5 +23,5 @@ func Scratch() (*os.File, error) {
 	return f, nil
 }
 
-// MapRange gives nothing: see Map.
+// MapRange returns nothing: see Map.
 func MapRange(*os.File, int64, int64) []byte { return nil }

@@ -32,7 +32,7 @@ func spellOut(patterns []string) ([]string, error) {
 	return all, nil
 }
 
-// braces gives the names that {a,b} and {000..127} stand for. Other braces stay as they are.
+// braces returns the names that {a,b} and {000..127} stand for. Other braces stay as they are.
 func braces(p string) []string {
 	open := strings.IndexByte(p, '{')
 	if open < 0 {
@@ -58,7 +58,7 @@ func braces(p string) []string {
 	return all
 }
 
-// choices gives what one pair of braces stands for: words between commas, or numbers from one to
+// choices returns what one pair of braces stands for: words between commas, or numbers from one to
 // another, as wide as they are written. Nil where it is neither.
 func choices(inside string) []string {
 	if strings.Contains(inside, ",") {
@@ -81,7 +81,7 @@ func choices(inside string) []string {
 	return all
 }
 
-// glob gives the files that match a pattern, in which ** stands for any number of folders.
+// glob returns the files that match a pattern, in which ** stands for any number of folders.
 func glob(pattern string) ([]string, error) {
 	if !strings.Contains(pattern, "**") {
 		return filepath.Glob(pattern)
@@ -107,7 +107,7 @@ func glob(pattern string) ([]string, error) {
 	}), err
 }
 
-// matches says whether the parts of a path match those of a pattern.
+// matches reports whether the parts of a path match those of a pattern.
 func matches(pattern, path []string) bool {
 	switch {
 	case len(pattern) == 0:
@@ -121,8 +121,8 @@ func matches(pattern, path []string) bool {
 	return ok && matches(pattern[1:], path[1:])
 }
 
-// Folder gives the files below a folder, without those that begin with a dot or an underscore,
-// which programs keep for themselves. It says whether the name is a folder at all.
+// Folder returns the files below a folder, without those that begin with a dot or an underscore,
+// which programs keep for themselves. It reports whether the name is a folder at all.
 func Folder(name string) ([]string, bool, error) {
 	name = strings.TrimPrefix(name, "file://")
 	if info, err := os.Stat(name); err != nil || !info.IsDir() {

@@ -25,8 +25,8 @@ func s3Place() (*url.URL, func(*http.Request), error) {
 		"https://s3."+region+".amazonaws.com")
 	place, err := url.Parse(strings.TrimSuffix(endpoint, "/"))
 	if err != nil {
-		return nil, nil, fmt.Errorf("AWS_ENDPOINT_URL is not an address: %w; write it like "+
-			"https://HOST:9000", err)
+		return nil, nil, fmt.Errorf("AWS_ENDPOINT_URL is not an address: write it like " +
+			"https://HOST:9000")
 	}
 	id := os.Getenv("AWS_ACCESS_KEY_ID")
 	if id == "" {
@@ -41,7 +41,7 @@ func s3Place() (*url.URL, func(*http.Request), error) {
 func openS3(name string) (File, error) {
 	bucket, key, found := strings.Cut(strings.TrimPrefix(name, "s3://"), "/")
 	if !found || bucket == "" || key == "" {
-		return nil, fmt.Errorf("%s: write s3://bucket/key", name)
+		return nil, fmt.Errorf("%s: write s3://bucket/key", Shown(name))
 	}
 	target, sign, err := s3Place()
 	if err != nil {
@@ -49,7 +49,7 @@ func openS3(name string) (File, error) {
 	}
 	target.Path += "/" + bucket + "/" + key
 	target.RawPath = escapePath(target.Path)
-	return openWeb(&web{name: name, target: target, sign: sign})
+	return openWeb(&web{name: Shown(name), target: target, sign: sign})
 }
 
 // listed is a page of the objects of a bucket.
@@ -61,7 +61,7 @@ type listed struct {
 	Next        string `xml:"NextContinuationToken"`
 }
 
-// globS3 gives the objects whose names match, in the order of their names.
+// globS3 returns the objects whose names match, in the order of their names.
 func globS3(pattern string) ([]string, error) {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(pattern, "s3://"), "/")
 	if bucket == "" || key == "" || strings.ContainsAny(bucket, "*?[") {
@@ -104,7 +104,7 @@ func listS3(pattern, bucket, prefix, token string) (*listed, error) {
 		query = "continuation-token=" + escapeQuery(token) + "&" + query
 	}
 	target.RawQuery = query
-	w := &web{name: pattern, target: target, sign: sign, client: &http.Client{Timeout: patience}}
+	w := &web{name: pattern, target: target, sign: sign, client: clientFor(target)}
 	answer, err := w.whole()
 	if err != nil {
 		return nil, err

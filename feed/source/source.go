@@ -20,9 +20,9 @@ type File interface {
 	// Identity changes when the content does: size and time of the last change, or the server's
 	// tag.
 	Identity() string
-	// Check says whether the file is still the one that was opened.
+	// Check returns an error if the file is no longer the one that was opened.
 	Check() error
-	// Drop tells the kernel that these bytes will not be read again soon, so that pages of a file
+	// Drop advises the kernel that these bytes will not be read again soon, so that pages of a file
 	// do not crowd a container.
 	Drop(offset, length int64)
 }
@@ -37,12 +37,12 @@ func Open(name string) (File, error) {
 	}
 	if scheme, _, is := strings.Cut(name, "://"); is {
 		return nil, fmt.Errorf("%s: memroom cannot read %s:// addresses: use http://, "+
-			"https:// or s3://, or copy the files to this machine", name, scheme)
+			"https:// or s3://, or copy the files to this machine", Shown(name), scheme)
 	}
 	return openLocal(name)
 }
 
-// Remote says whether the name is an address.
+// Remote reports whether the name is an address.
 func Remote(name string) bool { return strings.Contains(name, "://") }
 
 // Expand turns paths, globs and addresses into names in a fixed order. Braces are spelt out as a
@@ -103,7 +103,7 @@ type local struct {
 
 // Keep leaves the pages of files in the kernel's cache where all of them together take less than a
 // quarter of the memory that may be used here: the next epoch then needs no disk. Pages that are
-// kept are the first that the kernel gives up.
+// kept are the first that the kernel drops when memory is short.
 func Keep(files []File) {
 	const share = 4
 	var total int64

@@ -21,7 +21,7 @@ func spansOf(c Column) int {
 	return 3
 }
 
-// Layout says where each buffer of a batch of picks lies, and how large the batch is.
+// Layout returns where each buffer of a batch of picks lies, and how large the batch is.
 func Layout(columns []Column, blocks []*Rows, picks []Pick) ([]Span, int64) {
 	var spans []Span
 	at := int64(0)
@@ -120,7 +120,7 @@ func gatherFixed(blocks []*Rows, column, width int, picks []Pick, out []byte) {
 	}
 }
 
-// oneRun says whether the picks are neighbours in one block, as they are without a shuffle.
+// oneRun reports whether the picks are neighbours in one block, as they are without a shuffle.
 func oneRun(picks []Pick) bool {
 	if len(picks) == 0 {
 		return false

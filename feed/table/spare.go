@@ -27,7 +27,7 @@ func sizeClass(n int) int {
 // least is the size below which a buffer is not worth keeping.
 const least = 4 << 10
 
-// Take gives an empty buffer with room for n bytes. What the room holds is not said.
+// Take returns an empty buffer with room for n bytes. What the room holds is not said.
 func Take(n int) []byte {
 	if n >= least {
 		spares.mu.Lock()
@@ -77,7 +77,7 @@ func Trim(most int64) {
 	}
 }
 
-// Recycle gives the buffers of fixed columns back. The rows must not be read any more.
+// Recycle releases the buffers of fixed columns for reuse. The rows must not be read any more.
 func (r *Rows) Recycle() {
 	for i := range r.Data {
 		Give(r.Data[i].Fixed)

@@ -79,7 +79,7 @@ func NewRows(columns []Column, count int, room int64) *Rows {
 	return r
 }
 
-// Fit gives back room of texts and lists that was guessed and is not needed. How long a column's
+// Fit releases room of texts and lists that was reserved and is not needed. How long a column's
 // texts are is known only once they are read; a window holds many blocks, so that wrong guesses
 // would add up to more than its rows.
 func (r *Rows) Fit() {
@@ -99,7 +99,7 @@ func (r *Rows) Reset() {
 	}
 }
 
-// Grow adds n bytes to a fixed column and gives them, for the caller to fill.
+// Grow adds n bytes to a fixed column and returns them for the caller to fill.
 func (d *Data) Grow(n int) []byte {
 	old := len(d.Fixed)
 	d.Fixed = slices.Grow(d.Fixed, n)[:old+n]
@@ -137,7 +137,7 @@ func (d *Data) AddFloat(v float64) {
 // AddInt adds a value to a fixed int64 column.
 func (d *Data) AddInt(v int64) { d.Fixed = binary.LittleEndian.AppendUint64(d.Fixed, uint64(v)) }
 
-// row gives the bytes of one row of a column that is not fixed.
+// row returns the bytes of one row of a column that is not fixed.
 func (d *Data) row(i int) ([]byte, bool) {
 	start := int64(0)
 	if i > 0 {
@@ -146,7 +146,7 @@ func (d *Data) row(i int) ([]byte, bool) {
 	return d.Bytes[start:d.Ends[i]], d.Null != nil && d.Null[i]
 }
 
-// Select gives the columns named, in that order; all of them where names is empty.
+// Select returns the columns named, in that order; all of them where names is empty.
 func Select(all []Column, names []string) ([]int, error) {
 	var places []int
 	if len(names) == 0 {

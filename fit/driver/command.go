@@ -17,7 +17,7 @@ func MemoryOf(home string, command []string, card string, limit event.Bytes) str
 		limit)+".json")
 }
 
-// Begin gives the first attempt of the run in dir what is in effect from the start: its arguments
+// Begin sets what is in effect from the start of the first attempt of the run in dir: its arguments
 // and its environment.
 func Begin(spec Spec, dir string, command, env []string) (args, withRemedies []string, err error) {
 	if len(spec.First) == 0 {
@@ -45,7 +45,7 @@ func Mapping(dir string, command []string, text string) (fit.Mapping, error) {
 	return m.In(command), err
 }
 
-// Rewrite gives the command with a micro-batch that is factor times smaller; nothing is written.
+// Rewrite returns the command with a micro-batch that is factor times smaller; nothing is written.
 func Rewrite(command []string, m fit.Mapping, factor int) (fit.Rewritten, error) {
 	return m.Rewrite(command, contents("", command)[m.Config], factor)
 }
@@ -76,7 +76,7 @@ func inDir(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// rewritten gives the command with a micro-batch that is factor times smaller. A config file is
+// rewritten returns the command with a micro-batch that is factor times smaller. A config file is
 // changed in a copy, in the run's folder. A command that cannot be rewritten stays as it is.
 func rewritten(runDir, dir string, command []string, m fit.Mapping, factor int) (args,
 	words []string) {

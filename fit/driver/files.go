@@ -30,7 +30,7 @@ func writeMemory(path string, m fit.Remembered) error {
 	return replaceJSON(path, m)
 }
 
-// writeApply writes the file that the probe of an attempt reads, and gives its path.
+// writeApply writes the file that the probe of an attempt reads, and returns its path.
 func writeApply(dir string, attempt int, remedies []fit.Remedy) (string, error) {
 	path := filepath.Join(dir, fmt.Sprintf("apply-%d.json", attempt))
 	data, err := json.MarshalIndent(map[string]any{"remedies": fit.Inside(remedies)}, "", "  ")

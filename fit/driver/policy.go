@@ -14,7 +14,7 @@ import (
 	"memroom/supervise"
 )
 
-// Spec is what a policy is told on the monitor's command line: nothing in it is a secret.
+// Spec is the policy's part of the monitor's command line. Nothing in it is a secret.
 type Spec struct {
 	Allow       []string     `json:"allow,omitempty"`
 	Forced      []fit.Remedy `json:"forced,omitempty"`
@@ -124,7 +124,7 @@ func (p *Policy) retreat(a supervise.Attempt, record *fit.Record,
 // launch prepares the next attempt with what was chosen.
 func (p *Policy) launch(a supervise.Attempt, record *fit.Record, tried fit.Tried,
 	plan fit.Plan) supervise.Decision {
-	// whoever chose has told what is wrong with it
+	// the error was reported when the remedies were chosen
 	found, _ := Mapping(a.Launch.Dir, original(a.Launch), p.spec.Map)
 	args, words := rewritten(p.dir, a.Launch.Dir, original(a.Launch), found, plan.Factor)
 	changed := slices.Concat(plan.Changed, words)
@@ -228,7 +228,7 @@ func (p *Policy) tried(a supervise.Attempt) fit.Tried {
 
 func sentence(s probe.Said) fit.Sentence {
 	return fit.Sentence{Kind: s.Kind, Text: s.Text, ID: remedy.ID(s.ID), Predicted: s.Predicted,
-		Needs: s.Needs, Limit: s.Limit,
+		Needs: s.Needs, Limit: s.Limit, Slight: s.Slight,
 		Rows: s.Rows, Pieces: s.Pieces, Twice: s.Twice, Slower: s.Slower,
 		Equivalence: s.Equivalence, Amplifies: s.Amplifies}
 }
@@ -258,10 +258,10 @@ func (p *Policy) waitForCards() {
 }
 
 // remember keeps what made the job fit. A job that never ran out has nothing to remember, whatever
-// was demanded for it.
+// was demanded for it; nor has one that nothing made smaller.
 func (p *Policy) remember(r fit.Record) {
 	last := r.Last()
-	if p.spec.Memory == "" || len(last.Remedies) == 0 || !r.Cured() {
+	if p.spec.Memory == "" || len(last.Remedies) == 0 || !r.Cured() || !last.Helped() {
 		return
 	}
 	m := fit.Remembered{Command: p.spec.Command, Card: p.spec.Card, Limit: p.spec.GPULimit,

@@ -155,7 +155,7 @@ func (e *Error) Error() string {
 // Path is the file that was loaded.
 func (l *Library) Path() string { return l.path }
 
-// Driver gives the versions of the driver.
+// Driver returns the versions of the driver.
 func (l *Library) Driver() (Driver, error) {
 	var d Driver
 	text := new([96]byte)

@@ -7,7 +7,7 @@ import "errors"
 // Library is never made in this build.
 type Library struct{}
 
-// Open says why there is nothing to open.
+// Open returns why there is nothing to open.
 func Open() (*Library, error) {
 	return nil,
 		errors.New("this build of memroom reads no GPU (built without NVML, or for a system without it)")

@@ -1,10 +1,10 @@
 // Package nvml reads NVIDIA cards through libnvidia-ml, which is loaded at run time: memroom starts
 // where no driver exists, and a missing symbol of an older driver costs one reading, not the
-// program. Every call has a timeout, because a driver in trouble answers never.
+// program. Every call has a timeout, because a driver in trouble may never answer.
 //
-// [Open] gives a [Library]; [Library.Devices] a reading of every card. Packages that watch
+// [Open] returns a [Library], and [Library.Devices] a reading of every card. Packages that watch
 // (supervise) or list (doctor) get readings through package cli. Built with the tag nogpu (or for
-// systems without NVML) Open always says why not.
+// systems without NVML) Open always fails with the reason.
 package nvml
 
 import (
@@ -15,7 +15,7 @@ import (
 	"memroom/event"
 )
 
-// Device is one reading of one card. Cards are told apart by UUID: an index changes with
+// Device is one reading of one card. The UUID identifies a card: an index changes with
 // CUDA_VISIBLE_DEVICES.
 type Device struct {
 	Index       int         `json:"index"`
@@ -29,8 +29,8 @@ type Device struct {
 	// partitioned: the totals are those of the whole card
 	MIG       bool      `json:"mig,omitempty"`
 	Processes []Process `json:"processes,omitempty"`
-	// NoProcesses says why Processes is empty although the card may be in use; in virtual machines
-	// and containers the driver shows none.
+	// NoProcesses is the reason why Processes is empty although the card may be in use; in virtual
+	// machines and containers the driver shows none.
 	NoProcesses string `json:"no_processes,omitempty"`
 }
 
@@ -51,9 +51,9 @@ type Driver struct {
 var ErrHung = errors.New("an earlier NVML call has not returned: the driver hangs (see " +
 	"`nvidia-smi` and the kernel log)")
 
-// guard lets one call at a time into the library and gives up waiting after a while. The call
-// itself cannot be stopped: its goroutine stays until the driver answers, and until then guard
-// refuses further calls.
+// guard lets one call at a time into the library and stops waiting after a while. The call itself
+// cannot be stopped: its goroutine stays until the driver answers, and until then guard refuses
+// further calls.
 type guard struct {
 	timeout time.Duration
 	busy    chan struct{} // holds a token while a call is inside the library

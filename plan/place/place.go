@@ -5,7 +5,7 @@
 //
 // The cost of a range of units is the highest sum of their vectors, so it grows with the range:
 // from each unit a device reaches up to some other and no further. Whether everything fits with no
-// device fuller than x is then a walk over positions, and a search over x gives the optimum.
+// device fuller than x is then a walk over positions, and a search over x finds the optimum.
 package place
 
 import (
@@ -90,7 +90,7 @@ func Solve(p Problem) (*Placement, error) {
 	return best, nil
 }
 
-// Evaluate gives what a placement made elsewhere costs, by the same reckoning.
+// Evaluate returns what a placement made elsewhere costs, by the same reckoning.
 func Evaluate(p Problem, on []int) *Placement {
 	c := newChain(p)
 	result := &Placement{On: on, Used: make([]int64, len(p.Devices))}
@@ -218,7 +218,7 @@ func (c chain) lowerBound(p Problem) float64 {
 	return max(bound, float64(need)/float64(room)) * (1 - 1e-9)
 }
 
-// within gives the number of units on each device of the order such that no device is fuller than
+// within returns the number of units on each device of the order such that no device is fuller than
 // full; nil if there is no such way. It walks over the positions in the chain that the devices so
 // far can have reached.
 func (c chain) within(p Problem, order []int, full float64) []int {
@@ -249,9 +249,9 @@ func (c chain) within(p Problem, order []int, full float64) []int {
 	return counts
 }
 
-// reach gives, for each unit, how far a device with this much room gets when it starts there: the
-// end of the longest range that fits. The window slides: the next start keeps the sum of what it
-// shares with the last.
+// reach returns, for each unit, how far a device with this much room gets when it starts there: the
+// end of the longest range that fits. The window slides, so the next start keeps the sum of the
+// units that it shares with the last.
 func (c chain) reach(room int64) []int {
 	ends := make([]int, len(c.units)+1)
 	sum := make([]int64, c.moments)
@@ -317,7 +317,7 @@ func (c chain) expand(p Problem, order, counts []int) []int {
 // orderLimit bounds the orders of unequal devices that are tried: 8! of eight different ones.
 const orderLimit = 40320
 
-// orders gives the ways to line up the devices that differ: devices of the same size and fixed
+// orders returns the ways to line up the devices that differ: devices of the same size and fixed
 // bytes are alike.
 func orders(devices []Device) [][]int {
 	given := make([]int, len(devices))

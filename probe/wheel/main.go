@@ -67,7 +67,7 @@ func build(version, dist, only string) error {
 	return nil
 }
 
-// write makes one wheel and gives its path.
+// write makes one wheel and returns its path.
 func write(dist, version, tag string, binary []byte) (string, error) {
 	files, err := contents(version, tag, binary)
 	if err != nil {
@@ -81,17 +81,18 @@ func write(dist, version, tag string, binary []byte) (string, error) {
 	return path, os.WriteFile(path, packed, 0o644)
 }
 
-// contents gives the files of a wheel by their path in it.
+// contents returns the files of a wheel by their path in it.
 func contents(version, tag string, binary []byte) (map[string][]byte, error) {
-	files := map[string][]byte{}
-	for path, text := range probe.Package() {
-		files[path] = text
+	files, err := probe.Package()
+	if err != nil {
+		return nil, err
 	}
 	files["memroom/_version.py"] = []byte("__version__ = " + fmt.Sprintf("%q", version) + "\n")
 	files["memroom-"+version+".data/scripts/memroom"] = binary
 	info := "memroom-" + version + ".dist-info/"
 	files[info+"METADATA"] = []byte(metadata(version))
 	files[info+"WHEEL"] = []byte(wheelFile(tag))
+	files[info+"entry_points.txt"] = []byte("[pytest11]\nmemroom = memroom.pytest_plugin\n")
 	licence, err := os.ReadFile("LICENSE")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -116,7 +117,7 @@ func wheelFile(tag string) string {
 	return lines
 }
 
-// pack zips the files in order of their names and with one date, so that the same input gives the
+// pack zips the files in order of their names and with one date, so that the same input yields the
 // same bytes. The record, which pip checks what it installs against, comes last.
 func pack(files map[string][]byte, record string) ([]byte, error) {
 	var names []string

@@ -40,7 +40,8 @@ func TestInstalledWheel(t *testing.T) {
 	python := testenv.Python(t)
 	do(t, dir, python, "-m", "venv", "env")
 	inside := func(name string) string { return filepath.Join(dir, "env", "bin", name) }
-	do(t, dir, inside("python"), "-m", "pip", "install", "--no-index", "-q", wheels[0])
+	do(t, dir, inside("python"), "-m", "pip", "install", "-q", "--no-index",
+		"--find-links", filepath.Dir(wheels[0]), "memroom")
 	t.Setenv("MEMROOM_HOME", filepath.Join(dir, "home"))
 
 	const program = "import memroom; print(memroom.__version__, memroom.active())"
@@ -51,6 +52,8 @@ func TestInstalledWheel(t *testing.T) {
 		{"memroom 0.1.0", []string{"memroom", "version"}},
 		{"memroom 0.1.0", []string{"python", "-m", "memroom", "version"}},
 		{"0.1.0 False", []string{"python", "-c", program}},
+		{"share", []string{"python", "-c", "import memroom; print(dir(memroom))"}},
+		{"stream", []string{"python", "-c", "import memroom; print(dir(memroom))"}},
 		{"0.1.0 True", []string{"memroom", "run", "--", inside("python"), "-c", program}},
 		{"peak", []string{"memroom", "plan", "--preset", "gpt2", "--batch", "8", "--seq", "512"}},
 		{"out of memory", []string{"memroom", "explain", filepath.Join(root,

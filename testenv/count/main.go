@@ -1,17 +1,17 @@
 // Command count reads `go test -json` and prints what people want of it: a line a package, the
 // output of what failed, every skip with its reason, and a closing line with the three counts. It
-// exits 1 if anything failed. A test that failed is run once more by itself, because many of ours
-// watch real processes on machines that stall. One that passes then is named and counted as flaky;
-// more than mostFlaky of them fail the run.
+// exits 1 if anything failed. There is no second try: a test that fails now and then is mended, or
+// stands in quarantine.txt by its name and with a reason, where its failures are printed and do not
+// fail the run.
 package main
 
 import (
 	"bufio"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"sort"
 	"strings"
 )
@@ -30,13 +30,14 @@ type tally struct {
 	out                     io.Writer
 	passed, failed, skipped int
 	// of tests and packages still running, by "package test"
-	output   map[string][]string
-	reasons  map[string][]string // why -> tests skipped for it
-	parents  map[string]bool     // tests that have subtests: the leaves are counted
-	failures map[[2]string]int   // package and top-level test -> failed leaves
-	flaky    []string            // passed only at the second try
-	coverage []string            // a line a package: share of its statements, name
-	slowest  []timed             // top-level tests
+	output     map[string][]string
+	reasons    map[string][]string  // why -> tests skipped for it
+	parents    map[string]bool      // tests that have subtests: the leaves are counted
+	failures   map[[2]string]int    // package and top-level test -> failed leaves
+	excused    map[[2]string]int    // failed leaves of tests in quarantine
+	quarantine map[[2]string]string // package and top-level test -> why
+	coverage   []string             // a line a package: share of its statements, name
+	slowest    []timed              // top-level tests
 }
 
 // timed is a top-level test and the seconds it took.
@@ -46,8 +47,12 @@ type timed struct {
 }
 
 func main() {
-	t := &tally{out: os.Stdout, output: map[string][]string{}, reasons: map[string][]string{},
-		parents: map[string]bool{}, failures: map[[2]string]int{}}
+	quarantine, err := quarantined(quarantineText)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "count:", err)
+		os.Exit(1)
+	}
+	t := newTally(os.Stdout, quarantine)
 	scanner := bufio.NewScanner(os.Stdin)
 	scanner.Buffer(nil, 64<<20)
 	for scanner.Scan() {
@@ -59,11 +64,43 @@ func main() {
 		}
 		t.add(e)
 	}
-	t.again()
 	t.close()
-	if t.failed > 0 || len(t.flaky) > mostFlaky || scanner.Err() != nil {
+	if t.failed > 0 || scanner.Err() != nil {
 		os.Exit(1)
 	}
+}
+
+func newTally(out io.Writer, quarantine map[[2]string]string) *tally {
+	return &tally{out: out, output: map[string][]string{}, reasons: map[string][]string{},
+		parents: map[string]bool{}, failures: map[[2]string]int{}, excused: map[[2]string]int{},
+		quarantine: quarantine}
+}
+
+//go:embed quarantine.txt
+var quarantineText string
+
+// mostQuarantined bounds the list: it is for tests that are being mended.
+const mostQuarantined = 5
+
+// quarantined reads the lines "package Test: why".
+func quarantined(text string) (map[[2]string]string, error) {
+	found := map[[2]string]string{}
+	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
+		if i == 0 {
+			continue // a title
+		}
+		name, why, hasReason := strings.Cut(line, ": ")
+		pkg, test, hasTest := strings.Cut(name, " ")
+		if !hasReason || !hasTest || strings.TrimSpace(why) == "" {
+			return nil, fmt.Errorf("quarantine.txt:%d: want \"package Test: why\", got %q", i+1, line)
+		}
+		found[[2]string{pkg, test}] = why
+	}
+	if len(found) > mostQuarantined {
+		return nil, fmt.Errorf("quarantine.txt has %d tests, at most %d: mend some", len(found),
+			mostQuarantined)
+	}
+	return found, nil
 }
 
 func (t *tally) add(e testEvent) {
@@ -96,7 +133,7 @@ func (t *tally) end(e testEvent, key string) {
 		if e.Action == "fail" {
 			t.show(key)
 			if !t.failedIn(e.Package) {
-				t.failed++ // it did not build, panicked or ran out of time: no test says so
+				t.failed++ // it did not build, panicked or ran out of time: no test reports it
 			}
 		}
 		return
@@ -108,9 +145,7 @@ func (t *tally) end(e testEvent, key string) {
 	switch {
 	case e.Action == "fail":
 		if leaf {
-			t.failed++
-			top, _, _ := strings.Cut(e.Test, "/")
-			t.failures[[2]string{e.Package, top}]++
+			t.fail(e)
 		}
 		t.show(key)
 	case e.Action == "skip":
@@ -123,6 +158,18 @@ func (t *tally) end(e testEvent, key string) {
 	}
 }
 
+// fail counts a failed leaf, for its top-level test where that is in quarantine.
+func (t *tally) fail(e testEvent) {
+	top, _, _ := strings.Cut(e.Test, "/")
+	which := [2]string{e.Package, top}
+	t.failures[which]++
+	if _, in := t.quarantine[which]; in {
+		t.excused[which]++
+		return
+	}
+	t.failed++
+}
+
 func (t *tally) failedIn(pkg string) bool {
 	for which := range t.failures {
 		if which[0] == pkg {
@@ -130,38 +177,6 @@ func (t *tally) failedIn(pkg string) bool {
 		}
 	}
 	return false
-}
-
-// mostAgain bounds the second tries: more failures than that are no accident. mostFlaky is how many
-// tests may need a second try before the run counts as failed.
-const (
-	mostAgain = 5
-	mostFlaky = 2
-)
-
-// again runs each failed test once more, alone.
-func (t *tally) again() {
-	if len(t.failures) > mostAgain {
-		return
-	}
-	for which, leaves := range t.failures {
-		if which[0] == checks {
-			continue // a linter does not change its mind
-		}
-		fmt.Fprintf(t.out, "again: %s %s\n", which[0], which[1])
-		cmd := exec.Command("go", "test", "-count=1", "-run", "^"+which[1]+"$", which[0])
-		if strings.HasSuffix(which[0], "/browsertest") { // a module of its own
-			cmd.Dir = "web/browsertest"
-		}
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			fmt.Fprintf(t.out, "%s\n", out)
-			continue
-		}
-		t.failed -= leaves
-		t.passed += leaves
-		t.flaky = append(t.flaky, which[0]+" "+which[1])
-	}
 }
 
 func (t *tally) show(key string) {
@@ -198,11 +213,9 @@ func (t *tally) close() {
 			strings.Join(t.coverage, "\n  "))
 	}
 	t.showSlowest(5)
-	for _, name := range t.flaky {
-		fmt.Fprintf(t.out, "\nFLAKY, passed only at the second try: %s\n", name)
-	}
-	if len(t.flaky) > 0 {
-		fmt.Fprintf(t.out, "flaky: %d (at most %d are accepted)\n", len(t.flaky), mostFlaky)
+	for which, leaves := range t.excused {
+		fmt.Fprintf(t.out, "\nQUARANTINED, failed in %d places: %s %s (%s)\n", leaves, which[0], which[1],
+			t.quarantine[which])
 	}
 	fmt.Fprintf(t.out, "\ntests: %d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped)
 }

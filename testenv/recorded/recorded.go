@@ -51,7 +51,7 @@ type Run struct {
 	dir      string
 }
 
-// Plain gives the runs of a plain loop: forward, backward, step. Adapters, evaluations, half
+// Plain returns the runs of a plain loop: forward, backward, step. Adapters, evaluations, half
 // precision that needs a scaler and optimizers under other names are package plan's to test.
 func Plain(t testing.TB) []*Run {
 	t.Helper()
@@ -62,13 +62,13 @@ func Plain(t testing.TB) []*Run {
 	})
 }
 
-// Vision gives runs of convolutional and recurrent networks, of which only the peak is known.
+// Vision returns runs of convolutional and recurrent networks, of which only the peak is known.
 func Vision(t testing.TB) []*Run {
 	t.Helper()
 	return read(t, "vision.jsonl")
 }
 
-// read gives the runs that a list names. Half precision that needs a scaler is left out.
+// read returns the runs that a list names. Half precision that needs a scaler is left out.
 func read(t testing.TB, path ...string) (runs []*Run) {
 	t.Helper()
 	full := filepath.Join(testenv.Root(t), "plan", "testdata", filepath.Join(path...))
@@ -240,7 +240,7 @@ func ordered(list []string) []string {
 	return list
 }
 
-// Difference tells where two lists of requests part, "" where they are equal.
+// Difference returns where two lists of requests part, "" where they are equal.
 func Difference(got, want []string) string {
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// covered gives the share of statements that any of several runs reached. A line of a profile is
+// covered returns the share of statements that any of several runs reached. A line of a profile is
 // "FILE:FROM,TO STATEMENTS COUNT".
 func covered(profiles []string) (float64, error) {
 	statements, reached := map[string]int{}, map[string]bool{}

@@ -1,18 +1,21 @@
 // Command suite runs all tests, several jobs at a time, and prints `go test -json` for
 // testenv/count. Most of our tests wait for real processes, so one job per processor would leave
-// the processors idle. longest.txt says what share of a processor a job uses: jobs run together
-// that want all processors together, the longest first, and more while a processor has time. The
-// times there come from jobs that ran alone, so that waiting for others is not in them. Packages
-// whose tests take minutes are split: their test binary is built once and every test is a job of
-// its own. The memroom binary that the tests drive is built once too and handed to them as
+// the processors idle. longest.txt holds the share of a processor that each job uses: the jobs that
+// run at one time add up to all processors, the longest first, and more while a processor has time.
+// The times there come from jobs that ran alone, so that waiting for others is not in them.
+// Packages whose tests take minutes are split: their test binary is built once and every test is a
+// job of its own. The memroom binary that the tests drive is built once too and handed to them as
 // MEMROOM_TEST_BINARY.
 //
-//	suite [-processors N] [-most N] [-race PKG]... [-split PKG]... [-beside COMMAND]...
+//	suite [-real] [-processors N] [-most N] [-race PKG]... [-split PKG]... [-beside COMMAND]...
 //	      [-times FILE] [PKG]...
 //
-// Without a package it runs all of them. It ends with what the dearest jobs took and what share of
-// the machine was idle; -times writes that of every job to a file.
-// The exit code is 0 whatever the tests say: testenv/count judges.
+// Without a package it runs all of them, but the tests of real.txt; with -real those alone. It ends
+// with what the dearest jobs took and what share of the machine was idle, and names what tests left
+// outside their folders; -times writes what every job took to a file. Where MEMROOM_TEST_END is a
+// time in seconds since 1970, no test of a split package starts after it: those left are skipped,
+// and counted. A run that somebody ends from outside reports nothing at all. The exit code is 0
+// whatever the tests say: testenv/count judges.
 package main
 
 import (
@@ -24,19 +27,28 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
+)
+
+const (
+	longestTest = 25 * time.Minute // only there to end a test that hangs
+	afterEnd    = 8 * time.Minute  // what a test that has started may take after the end of the run
 )
 
 // plan is what the command line asks for.
 type plan struct {
-	all    []string // packages whose tests run
-	race   []string // packages that run under the race detector
-	split  []string // packages whose tests run as jobs of their own, the slowest first
-	beside []string // shell commands that print `go test -json` themselves
-	tests  []string // flags of `go test` and of test binaries, without their prefix
-	dir    string   // scratch
-	times  *times   // where the time goes; nil: nobody asks
+	all    []string  // packages whose tests run
+	race   []string  // packages that run under the race detector
+	split  []string  // packages whose tests run as jobs of their own, the slowest first
+	beside []string  // shell commands that print `go test -json` themselves
+	tests  []string  // flags of `go test` and of test binaries, without their prefix
+	dir    string    // scratch
+	times  *times    // where the time goes; nil: nobody asks
+	real   bool      // the tests of real.txt, not the others
+	end    time.Time // no test starts after it; zero: there is no end
 }
 
 func main() {
@@ -50,6 +62,7 @@ func main() {
 	list("race", "a package `pattern` to run under the race detector", &p.race)
 	list("split", "a `package` whose tests run as jobs of their own", &p.split)
 	list("beside", "a shell `command` that prints go test -json", &p.beside)
+	flag.BoolVar(&p.real, "real", false, "run the tests of real.txt alone")
 	costs := flag.String("times", "", "write what every job took to this `file`")
 	flag.Parse()
 	hearSignals()
@@ -57,6 +70,9 @@ func main() {
 		p.all = []string{"./..."}
 	}
 	p.times = beginTimes()
+	if at, err := strconv.ParseInt(os.Getenv("MEMROOM_TEST_END"), 10, 64); err == nil {
+		p.end = time.Unix(at, 0)
+	}
 	err := p.run(*processors, *most)
 	if err == nil && *costs != "" {
 		err = p.times.write(*costs)
@@ -70,7 +86,7 @@ func main() {
 	}
 }
 
-// hearSignals gives the tests signals as in a window. A run in the background, or under nohup,
+// hearSignals lets tests receive signals as in a terminal. A run in the background, or under nohup,
 // starts with these ignored; every process below would inherit that, and what a test interrupts
 // would go on for ever. What this process hears is at its default in its children.
 func hearSignals() {
@@ -82,30 +98,34 @@ func hearSignals() {
 }
 
 func (p *plan) run(processors float64, most int) error {
+	out, before := &printer{to: os.Stdout}, entries()
 	dir, err := os.MkdirTemp("", "memroom-suite-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
 	p.dir = dir
+	defer func() {
+		_ = os.RemoveAll(dir)
+		reportLeft(out, before)
+	}()
 	// Some tests run the binary as another user.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
 	binary := filepath.Join(dir, "memroom")
-	out, err := exec.Command("go", "build", noDebugger, seldomCollect, "-o", binary,
+	said, err := exec.Command("go", "build", noDebugger, seldomCollect, "-o", binary,
 		"./cmd/memroom").CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
+		return fmt.Errorf("go build: %w\n%s", err, said)
 	}
 	if err := os.Setenv("MEMROOM_TEST_BINARY", binary); err != nil {
 		return err
 	}
-	p.tests = []string{"timeout=3h"} // only there to end a run that hangs
+	p.tests = []string{"timeout=" + longestTest.String()}
 	if n := os.Getenv("MEMROOM_TEST_COUNT"); n != "" {
 		p.tests = append(p.tests, "count="+n)
 	}
-	q, err := p.jobs(&printer{to: os.Stdout})
+	q, err := p.jobs(out)
 	if err != nil {
 		return err
 	}
@@ -113,7 +133,7 @@ func (p *plan) run(processors float64, most int) error {
 	return nil
 }
 
-// jobs gives everything to do: first what takes longest.
+// jobs returns everything to do: first what takes longest.
 func (p *plan) jobs(out *printer) (*queue, error) {
 	raced, err := packages(p.race...)
 	if err != nil {
@@ -132,11 +152,15 @@ func (p *plan) jobs(out *printer) (*queue, error) {
 		compiler = "cc"
 	}
 	if _, err := exec.LookPath(compiler); err != nil {
-		out.skip("race", "needs a C compiler: the race detector does not build without one")
+		out.skip("checks", "race", "needs a C compiler: the race detector does not build without one")
 		raced = nil
 	}
 	q := newQueue()
 	rest := map[bool][]string{}
+	if p.real {
+		all = slices.DeleteFunc(all, func(pkg string) bool { return !hasReal(pkg) })
+		split = slices.DeleteFunc(split, func(pkg string) bool { return !hasReal(pkg) })
+	}
 	for _, pkg := range split {
 		q.add(p.splitJob(out, pkg, ".", slices.Contains(raced, pkg)))
 	}
@@ -152,13 +176,14 @@ func (p *plan) jobs(out *printer) (*queue, error) {
 	for _, race := range []bool{false, true} {
 		if len(rest[race]) > 0 {
 			q.add(p.shellJob(out, append([]string{"env", cgo(race), fewerCollections, "go", "test",
-				"-json", "-p", "2"}, append(p.goFlags(race), rest[race]...)...)...))
+				"-json", "-p", "2"}, slices.Concat(p.goFlags(race),
+				choose(p.real, rest[race]...).flags("-"), rest[race])...)...))
 		}
 	}
 	return q, nil
 }
 
-// cgo sets the variable of the environment that says whether C is compiled: the race detector is
+// cgo sets the variable of the environment that reports whether C is compiled: the race detector is
 // written in it.
 func cgo(race bool) string {
 	if race {

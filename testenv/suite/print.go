@@ -37,11 +37,11 @@ func (p *printer) event(e testEvent) {
 	}
 }
 
-// skip reports a check that could not be made.
-func (p *printer) skip(name, why string) {
+// skip reports a test, or a check, that could not be made.
+func (p *printer) skip(pkg, name, why string) {
 	for _, e := range []testEvent{{Action: "run"}, {Action: "output",
 		Output: "suite.go:1: " + why + "\n"}, {Action: "skip"}} {
-		e.Package, e.Test = "checks", name
+		e.Package, e.Test = pkg, name
 		p.event(e)
 	}
 }

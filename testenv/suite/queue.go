@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// job is something to do; it gives the jobs that became possible by it.
+// job is something to do; it returns the jobs that became possible by it.
 type job struct {
 	do     func() []job
 	weight float64 // seconds it is known to take; the longest waits least

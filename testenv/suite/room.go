@@ -19,8 +19,8 @@ const (
 	freeMemory = 4 << 30
 )
 
-// room watches the machine for a moment and says whether another job would find a processor and
-// memory. Without Linux's files it says no.
+// room watches the machine for a moment and reports whether another job would find a processor and
+// memory. Without Linux's files it returns false.
 func room() bool {
 	before, ok := processors()
 	if !ok || memory() < freeMemory {
@@ -60,7 +60,7 @@ func (t ticks) idleSince(before ticks) float64 {
 	return float64(t.idle-before.idle) / float64(t.all-before.all)
 }
 
-// memory gives the bytes that a new process could take without swapping.
+// memory returns the bytes that a new process could take without swapping.
 func memory() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

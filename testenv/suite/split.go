@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +27,8 @@ type split struct {
 	started  time.Time
 	profiles []string
 	times    *times
+	real     bool
+	end      time.Time
 }
 
 // splitJob builds the test binary of a package; the jobs that follow are its tests. The
@@ -34,7 +37,7 @@ func (p *plan) splitJob(out *printer, target, folder string, race bool) job {
 	// Nothing of the package can begin before it is built.
 	return job{weight: math.Inf(1), do: func() []job {
 		s := &split{out: out, scratch: p.dir, flags: p.tests, started: time.Now(),
-			times: p.times}
+			times: p.times, real: p.real, end: p.end}
 		found := exec.Command("go", "list", "-f", "{{.ImportPath}} {{.Dir}}", target)
 		found.Dir = folder
 		text, err := found.Output()
@@ -51,6 +54,9 @@ func (p *plan) splitJob(out *printer, target, folder string, race bool) job {
 		var names []string
 		if err == nil {
 			names, said, err = s.names()
+			names = slices.DeleteFunc(names, func(name string) bool {
+				return !runs(s.real, s.path, name)
+			})
 		}
 		if err != nil {
 			s.ends(fmt.Sprintf("%s: %v\n%s", target, err, said))
@@ -91,9 +97,32 @@ var translator = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(path)), err
 })
 
+// pattern returns what runs one test: with -real only its subtests of real.txt.
+func (s *split) pattern(name string) string {
+	whole := "^" + name + "$"
+	if !s.real {
+		return whole
+	}
+	var patterns []string
+	for _, t := range realTests() {
+		if t.pkg == s.path && t.name == name && t.sub != "" {
+			patterns = append(patterns, whole+"/^"+t.sub+"$")
+		}
+	}
+	if len(patterns) == 0 {
+		return whole
+	}
+	return strings.Join(patterns, "|")
+}
+
 // test runs one test. Its events go on; those of the package are kept back, because the package
 // ends with its last test. A process that dies without failing a test fails the package.
 func (s *split) test(i int, name string) {
+	if !s.end.IsZero() && time.Now().After(s.end) {
+		s.out.skip(s.path, name, "not run: the time for this run is over (MEMROOM_TEST_END)")
+		s.done("", "")
+		return
+	}
 	profile := filepath.Join(s.scratch, fmt.Sprintf("%s.%d.cover", filepath.Base(s.binary), i))
 	tool, err := translator()
 	if err != nil {
@@ -108,9 +137,15 @@ func (s *split) test(i int, name string) {
 		return
 	}
 	args := []string{"-p", s.path, "-t", s.binary, "-test.v=test2json", "-test.paniconexit0",
-		"-test.run", "^" + name + "$", "-test.coverprofile", profile, "-test.gocoverdir", counts}
+		"-test.run", s.pattern(name), "-test.coverprofile", profile, "-test.gocoverdir", counts}
 	for _, f := range s.flags {
 		args = append(args, "-test."+f)
+	}
+	if !s.end.IsZero() { // the last flag counts
+		args = append(args, "-test.timeout="+within(time.Until(s.end)).String())
+	}
+	if skip := choose(s.real, s.path).skip; skip != "" {
+		args = append(args, "-test.skip", skip)
 	}
 	cmd := exec.Command(tool, args...)
 	cmd.Dir = s.dir
@@ -137,6 +172,12 @@ func (s *split) test(i int, name string) {
 	s.failed = s.failed || err != nil
 	s.mu.Unlock()
 	s.done(profile, why)
+}
+
+// within returns how long a test may take that starts so long before the end of the run. One that
+// hangs shall not keep the others' results from being reported.
+func within(left time.Duration) time.Duration {
+	return min(longestTest, max(0, left)+afterEnd).Round(time.Second)
 }
 
 // done counts a finished test; the last one ends the package.

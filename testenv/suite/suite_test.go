@@ -51,7 +51,7 @@ func TestLeftOut(t *testing.T) { t.Skip("needs nothing") }
 `
 
 // splitSample runs the tests of a small module that match, as `make test` runs a split package.
-func splitSample(t *testing.T, text string) (events []testEvent) {
+func splitSample(t *testing.T, text string, end time.Time) (events []testEvent) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module sample\n\ngo 1.24\n",
@@ -61,7 +61,7 @@ func splitSample(t *testing.T, text string) (events []testEvent) {
 		}
 	}
 	var printed bytes.Buffer
-	p := &plan{dir: t.TempDir(), tests: []string{"timeout=1m"}}
+	p := &plan{dir: t.TempDir(), tests: []string{"timeout=1m"}, end: end}
 	q := newQueue()
 	q.add(p.splitJob(&printer{to: &printed}, ".", dir, false))
 	q.work(2, 2, never)
@@ -76,9 +76,9 @@ func splitSample(t *testing.T, text string) (events []testEvent) {
 }
 
 // TestSplitPackage: each test is reported once under its package, a process that dies is a failure
-// that says so, and the package ends once, at the end.
+// with that reason, and the package ends once, at the end.
 func TestSplitPackage(t *testing.T) {
-	events := splitSample(t, sample)
+	events := splitSample(t, sample, time.Time{})
 	ends := map[string]string{}
 	for i, e := range events {
 		switch e.Action {
@@ -104,8 +104,24 @@ func TestSplitPackage(t *testing.T) {
 	}
 }
 
+// TestNothingStartsAfterTheEnd: each test that is left is reported as skipped, with the reason.
+func TestNothingStartsAfterTheEnd(t *testing.T) {
+	skipped := 0
+	for _, e := range splitSample(t, sample, time.Now().Add(-time.Minute)) {
+		switch e.Action {
+		case "skip":
+			skipped++
+		case "fail":
+			t.Errorf("%+v", e)
+		}
+	}
+	if skipped != 5 {
+		t.Errorf("%d tests skipped, want 5", skipped)
+	}
+}
+
 func TestSplitPackageThatDoesNotBuild(t *testing.T) {
-	events := splitSample(t, "package sample\n\nvar wrong int = `text`\n")
+	events := splitSample(t, "package sample\n\nvar wrong int = `text`\n", time.Time{})
 	last := events[len(events)-1]
 	if last.Action != "fail" || last.Test != "" ||
 		!slices.ContainsFunc(events, func(e testEvent) bool {
@@ -157,7 +173,7 @@ func TestLongestFirst(t *testing.T) {
 	}
 }
 
-// TestWaitingJobsRunBeside: jobs that hardly compute run beside one that takes a whole processor,
+// TestWaitingJobsRunBeside: jobs that hardly compute run next to one that takes a whole processor,
 // and a second one of those waits for the first.
 func TestWaitingJobsRunBeside(t *testing.T) {
 	q := newQueue()
@@ -175,7 +191,7 @@ func TestWaitingJobsRunBeside(t *testing.T) {
 			}
 			mu.Unlock()
 			if share == 1 {
-				<-waiting // two light ones started beside it, or the test hangs
+				<-waiting // two light ones started next to it, or the test hangs
 			}
 			mu.Lock()
 			now -= share
@@ -274,7 +290,7 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestLongestExist: a name that no test has any more says nothing about the order.
+// TestLongestExist: the name of a test that does not exist any more has no place in the order.
 func TestLongestExist(t *testing.T) {
 	if len(longestJobs()) == 0 {
 		t.Fatal("longest.txt has no jobs")
@@ -322,5 +338,18 @@ func TestCovered(t *testing.T) {
 	}
 	if _, err := covered(nil); err == nil {
 		t.Error("no profile, and no error")
+	}
+}
+
+// TestNothingOutlastsTheRun: a test that hangs ends soon after the end of the run.
+func TestNothingOutlastsTheRun(t *testing.T) {
+	for left, want := range map[time.Duration]time.Duration{
+		time.Hour:        longestTest,
+		10 * time.Minute: 18 * time.Minute,
+		-time.Minute:     afterEnd,
+	} {
+		if got := within(left); got != want {
+			t.Errorf("with %v left a test may take %v, want %v", left, got, want)
+		}
 	}
 }

@@ -45,7 +45,7 @@ func (t *times) add(name string, clock time.Duration, state *os.ProcessState) {
 	t.rows = append(t.rows, took{name, state.UserTime() + state.SystemTime(), clock})
 }
 
-// text gives a line a job, the dearest first: seconds of processor time, seconds on the clock,
+// text returns a line a job, the dearest first: seconds of processor time, seconds on the clock,
 // name.
 func (t *times) text() string {
 	slices.SortFunc(t.rows, func(a, b took) int { return int(b.cpu - a.cpu) })
@@ -112,8 +112,8 @@ func readJobs(text string) map[string]before {
 // longestJobs are those of longest.txt.
 var longestJobs = sync.OnceValue(func() map[string]before { return readJobs(longestText) })
 
-// longest gives what a job took when longest.txt was written: its own line or, for a test, that of
-// its package ("memroom/supervise *"). Zeros are not known.
+// longest returns what a job took when longest.txt was written: its own line or, for a test, that
+// of its package ("memroom/supervise *"). Zeros are not known.
 func longest(name string) before {
 	if known, ok := longestJobs()[name]; ok {
 		return known

@@ -28,7 +28,7 @@ type container struct {
 	} `json:"resources"`
 }
 
-// exampleJob holds the example to Kubernetes' own schema, strictly, and gives its container.
+// exampleJob checks the example strictly against Kubernetes' own schema, and returns its container.
 func exampleJob(t *testing.T) container {
 	t.Helper()
 	check := exec.Command(testenv.Environment(t, "kubernetes"), "-c", `
@@ -57,7 +57,8 @@ json.dump(job["spec"]["template"]["spec"]["containers"][0], sys.stdout)
 	return c
 }
 
-// TestKubernetesExample: the manifest is a Job, and its command line does what its comments say.
+// TestKubernetesExample checks that the manifest is a Job, and that its command line does what its
+// comments promise.
 func TestKubernetesExample(t *testing.T) {
 	c := exampleJob(t)
 	words := append(append([]string{}, c.Command...), c.Args...)

@@ -80,7 +80,7 @@ func (r *ray) start(bin string) {
 	}
 }
 
-// answers says whether the cluster knows its node and takes jobs.
+// answers reports whether the cluster knows its node and takes jobs.
 func (r *ray) answers() bool {
 	text, err := r.get("/api/v0/nodes?detail=1")
 	return err == nil && strings.Contains(text, `"ALIVE"`)

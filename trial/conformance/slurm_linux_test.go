@@ -25,7 +25,7 @@ type slurm struct {
 var theSlurm slurm
 var slurmOnce sync.Once
 
-// startedSlurm gives the tests' Slurm, or skips with the reason.
+// startedSlurm returns the tests' Slurm, or skips with the reason.
 func startedSlurm(t *testing.T) *slurm {
 	t.Helper()
 	slurmOnce.Do(theSlurm.start)

@@ -13,7 +13,8 @@ import (
 	slurmengine "memroom/trial/slurm"
 )
 
-// slurmSignals: what the real Slurm says of jobs that it ends itself, without memroom in them.
+// slurmSignals checks what the real Slurm reports about jobs that it ends itself, without memroom
+// in them.
 func slurmSignals(t *testing.T, s *slurm) {
 	for _, pair := range s.env() {
 		name, value, _ := strings.Cut(pair, "=")
@@ -98,7 +99,7 @@ func rayCards(t *testing.T, r *ray) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	// Two cards share 16 GiB: 2 of 8 is a quarter. Ray tells what the job's own process was given.
+	// Two cards share 16 GiB: 2 of 8 is a quarter. Ray reports what the job's own process got.
 	given, err := r.get("/api/v0/actors?detail=1&limit=10000")
 	if err != nil || !strings.Contains(given, `"GPU": 0.25`) ||
 		!strings.Contains(given, `"memory": 201326592`) {

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// freePort gives a port that nobody had a moment ago.
+// freePort returns a port that nobody had a moment ago.
 func freePort() int {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *study) command(words ...string) *exec.Cmd {
 func (s *study) begin(words ...string) []string {
 	return append(append(append([]string{}, s.on...), "--name", "c", "--metric", "loss",
 		"--json", "out.json", "--env",
-		"PYTHONPATH="+filepath.Join(testenv.Root(s.t), "probe", "pip")), words...)
+		"PYTHONPATH="+filepath.Join(testenv.Root(s.t), "python")), words...)
 }
 
 func (s *study) read() (r result) {

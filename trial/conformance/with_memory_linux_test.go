@@ -29,8 +29,8 @@ def train(config):
     tune.report({"loss": config["lr"]})
 
 SECOND = os.path.abspath("second")
-ray.init(num_cpus=8, _memory=2 << 30, include_dashboard=False, object_store_memory=80 << 20,
-         log_to_driver=False)
+ray.init("local", num_cpus=8, _memory=2 << 30, include_dashboard=False,
+         object_store_memory=80 << 20, log_to_driver=False)
 tuner = tune.Tuner(
     with_memory(tune.with_resources(train, {"cpu": 2})),
     param_space={"lr": tune.uniform(0.1, 1),
@@ -70,7 +70,7 @@ func TestWithMemoryInsideRayTune(t *testing.T) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "MEMROOM_BINARY="+testenv.Binary(t), "RAY_TMPDIR="+dir,
 		"RAY_AUTH_MODE=disabled", "RAY_USAGE_STATS_ENABLED=0",
-		"PYTHONPATH="+filepath.Join(testenv.Root(t), "probe", "pip"))
+		"PYTHONPATH="+filepath.Join(testenv.Root(t), "python"))
 	out, err := cmd.CombinedOutput()
 	if err != nil || strings.Contains(string(out), "TAKEN") {
 		t.Fatalf("%v\n%s", err, out)

@@ -23,9 +23,10 @@ type Engine struct {
 	Backend trial.Backend
 	// Searcher proposes points; nil: the spec's own method does.
 	Searcher Searcher
-	// Rehearser says what settings take before they are started; nil: that is learnt.
+	// Rehearser finds out how much memory settings take before they are started; nil: that is
+	// learnt from runs.
 	Rehearser Rehearser
-	// Note is told a line about what happened; Refresh is called a few times a second.
+	// Note is called with a line about what happened; Refresh is called a few times a second.
 	Note    func(string)
 	Refresh func()
 
@@ -38,15 +39,16 @@ type Engine struct {
 	began    time.Time
 	told     string // last note about waiting
 	heldAll  time.Time
-	frozen   error // the journal cannot be written: nothing new is started
+	frozen   error  // the journal cannot be written: nothing new is started
+	over     string // why the study ends before all trials were started
 	rehearse rehearsing
 }
 
 // Searcher proposes points and hears what became of them: somebody else's sampler and pruner.
 type Searcher interface {
-	// Ask gives the point of a new trial; ok is false when there is none for now.
+	// Ask returns the point of a new trial; ok is false when there is none for now.
 	Ask(id int) (p trial.Params, ok bool, err error)
-	// Prune is told a report and says whether the trial should end.
+	// Prune takes a report and returns whether the trial should end.
 	Prune(id, step int, value float64) (bool, error)
 	// Tell is called once for each trial that is over.
 	Tell(t *trial.Trial) error
@@ -62,7 +64,7 @@ type attempt struct {
 	began  time.Time
 	usage  trial.Usage
 	limit  event.Bytes
-	card   event.Bytes // what its allocator may take of a card, as it was last told
+	card   event.Bytes // what its allocator may take of a card, as it was last set
 }
 
 // Load opens a study, new or old, and takes its lock.
@@ -111,11 +113,26 @@ func (e *Engine) count(samples int) int {
 // Wanted is how many trials the study has in all.
 func (e *Engine) Wanted() int { return e.wanted }
 
-// Close gives the lock back.
+// Rest are the points of trials that nobody has come to yet, as far as they are known before.
+func (e *Engine) Rest() []trial.Params {
+	var out []trial.Params
+	for i := len(e.Study.Trials); i < e.wanted && e.sampler != nil; i++ {
+		out = append(out, e.sampler.Point(i))
+	}
+	return out
+}
+
+// Close releases the lock.
 func (e *Engine) Close() { e.journal.close() }
+
+// mostTrials bounds the numbers of trials in a journal. A study has thousands.
+const mostTrials = 1 << 22
 
 // replay applies one line of the journal.
 func (e *Engine) replay(line entry) error {
+	if line.Trial < 0 || line.Trial >= mostTrials {
+		return fmt.Errorf("%d is not the number of a trial", line.Trial)
+	}
 	switch line.Kind {
 	case "start":
 		if line.Start == nil || line.Trial < 0 {
@@ -248,7 +265,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.beginRehearsals(ctx)
 	defer e.rehearse.cancel()
 	for {
-		if e.frozen == nil && ctx.Err() == nil {
+		if e.frozen == nil && e.over == "" && ctx.Err() == nil {
 			if err := e.startMore(); err != nil {
 				if !errors.Is(err, errJournal) {
 					return err
@@ -267,6 +284,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		case r := <-e.rehearse.results:
 			e.rehearsed(r)
 		case <-ticker.C:
+			if most := e.Spec.Budget; most > 0 && time.Since(e.began) > most {
+				e.finish(fmt.Sprintf("its time is over (--time-budget %s)", most), nil)
+			}
 			e.observe()
 			if e.Refresh != nil {
 				e.Refresh()
@@ -277,8 +297,23 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
+// finish ends the study before all trials were started: what runs is stopped with what it reported.
+func (e *Engine) finish(why string, but *attempt) {
+	if e.over != "" {
+		return
+	}
+	e.over = why
+	e.note("the study ends: %s", why)
+	for _, a := range e.runs {
+		if a.stop == "" && a != but {
+			e.end(a, trial.Stopped, why)
+		}
+	}
+}
+
 func (e *Engine) done() bool {
-	return e.frozen != nil || e.Study.WaitingCount() == 0 && len(e.Study.Trials) >= e.wanted
+	return e.frozen != nil || e.over != "" ||
+		e.Study.WaitingCount() == 0 && len(e.Study.Trials) >= e.wanted
 }
 
 // freeze: without a journal nothing may be started. What runs is heard to its end, which the next
@@ -293,9 +328,6 @@ func (e *Engine) freeze(err error) {
 var errJournal = errors.New("the study cannot be recorded, so no trial is started")
 
 func (e *Engine) record(sync bool, lines ...entry) error {
-	if e.frozen != nil {
-		return fmt.Errorf("%w: %w", errJournal, e.frozen)
-	}
 	if err := e.journal.add(sync, lines...); err != nil {
 		return fmt.Errorf("%w: %w", errJournal, err)
 	}
@@ -393,7 +425,7 @@ func (e *Engine) startMore() error {
 	}
 }
 
-// skip ends waiting trials that are known not to fit, and tells the searcher.
+// skip ends waiting trials that are known not to fit, and reports them to the searcher.
 func (e *Engine) skip() (any bool, err error) {
 	for _, t := range e.Study.Skip() {
 		line := entry{Kind: "skip", Trial: t.ID, Why: t.Why}
@@ -412,7 +444,7 @@ func (e *Engine) skip() (any bool, err error) {
 	return any, nil
 }
 
-// sayWhatIsAwaited tells once why nothing runs.
+// sayWhatIsAwaited notes once why nothing runs.
 func (e *Engine) sayWhatIsAwaited() {
 	if len(e.runs) > 0 || e.Study.WaitingCount() == 0 || time.Since(e.began) < 2*time.Second {
 		return
@@ -428,9 +460,12 @@ func (e *Engine) sayWhatIsAwaited() {
 // launch records an attempt and starts it.
 func (e *Engine) launch(l trial.Launch) error {
 	l.Cap = e.Study.FirstCap(l, e.capacity)
+	if err := e.journal.reserve(len(e.runs) + 1); err != nil {
+		return fmt.Errorf("%w: %w", errJournal, err)
+	}
 	run, err := e.Backend.Prepare(l)
 	if err != nil {
-		return fmt.Errorf("trial %d: %w", l.Trial, err)
+		return fmt.Errorf("%w: trial %d: %w", errJournal, l.Trial, err)
 	}
 	a := trial.Attempt{Run: run, Host: l.Host, Upper: l.Upper, Guess: l.Guess,
 		Device: l.Device, Cards: l.Cards, CPUs: l.CPUs,
@@ -469,6 +504,12 @@ func (e *Engine) hear(h trial.Happening) error {
 	if _, gaveUp := h.Values[PrunedMark]; gaveUp && a.stop == "" {
 		e.end(a, trial.Stopped, "pruned by its own pruner")
 	}
+	switch over, told := h.Values[OverMark]; {
+	case told && over == OverFailed:
+		e.finish("a trial failed, and fail_fast is set", a)
+	case told:
+		e.finish("the program's own rule ended it", nil)
+	}
 	if h.Values != nil {
 		if v, ok := valueOf(h.Values, e.Spec.Options.Metric); ok {
 			r := trial.Reading{Value: v, Step: h.Step, Trust: trial.TrustReport}
@@ -501,6 +542,12 @@ const NoMetric = "memroom_done"
 
 // PrunedMark is reported by a trial that its own pruner ended: Optuna's, inside of the program.
 const PrunedMark = "memroom_pruned"
+
+// OverMark is reported by a trial whose report ends the whole study, by the program's own rule.
+const OverMark = "memroom_over"
+
+// OverFailed is OverMark's value where the trial itself fails. Its own end reports the failure.
+const OverFailed = 2
 
 // valueOf finds the metric among reported values; eval_loss is also what somebody calls
 // eval/loss.
@@ -549,16 +596,16 @@ func (e *Engine) end(a *attempt, state trial.State, why string) {
 	e.Backend.Stop(a.run)
 }
 
-// ended decides what follows and writes it down before anybody is told.
+// ended decides what follows and records it before it notifies anybody.
 func (e *Engine) ended(a *attempt, o trial.Outcome) error {
 	delete(e.runs, a.run)
+	if o.Unrecorded {
+		return e.takeBack(a, o)
+	}
 	o.PeakHost = max(o.PeakHost, a.usage.Peak)
 	o.PeakDevice = max(o.PeakDevice, a.usage.Device)
 	if a.stop != "" && (o.ExitCode != 0 || a.state != trial.Waiting) {
-		o.Stopped, o.StopState, o.OOM = a.stop, a.state, false
-		if a.state == trial.Finished {
-			o.Stopped, o.StopState, o.ExitCode, o.Signal = "", "", 0, ""
-		}
+		o = o.EndedByUs(a.stop, a.state)
 	}
 	if err := e.measure(); err != nil {
 		return err
@@ -579,29 +626,38 @@ func (e *Engine) ended(a *attempt, o trial.Outcome) error {
 	return nil
 }
 
-// tellEnd says in one line what became of an attempt.
+// takeBack lets a trial wait again that was not started, because there is no room for its record.
+// Nothing more is started then.
+func (e *Engine) takeBack(a *attempt, o trial.Outcome) error {
+	e.Study.Undo(a.trial)
+	err := e.record(true, entry{Kind: "undo", Trial: a.trial})
+	return errors.Join(fmt.Errorf("%w: %s", errJournal, o.NotStarted), err)
+}
+
+// tellEnd notes in one line what became of an attempt.
 func (e *Engine) tellEnd(t *trial.Trial, o trial.Outcome) {
-	tail := fmt.Sprintf("peak %s", o.PeakHost)
+	tail := fmt.Sprintf("peak %s", o.Peak())
 	if o.PeakDevice > 0 {
 		tail += fmt.Sprintf(", %s on the card", o.PeakDevice)
 	}
 	switch {
 	case e.Spec.Options.Metric == NoMetric && t.State == trial.Finished:
-		e.note("trial %d %s (%s; %s)", t.ID, t.State, t.Params, tail)
+		e.note("trial %d %s (%s; %s)", t.ID, t.State, t.Params.Short(), tail)
 	case t.State == trial.Waiting:
 		e.note("trial %d waits again: %s", t.ID, t.Why)
 	case t.Value != nil && t.Why != "":
-		e.note("trial %d %s with %s=%v: %s (%s; %s)", t.ID, t.State, e.Spec.Options.Metric, *t.Value,
-			t.Why, t.Params, tail)
+		e.note("trial %d %s with %s=%.6g: %s (%s; %s)", t.ID, t.State, e.Spec.Options.Metric, *t.Value,
+			t.Why, t.Params.Short(), tail)
 	case t.Value != nil:
-		e.note("trial %d %s: %s=%v (%s; %s)", t.ID, t.State, e.Spec.Options.Metric, *t.Value,
-			t.Params, tail)
+		e.note("trial %d %s: %s=%.6g (%s; %s)", t.ID, t.State, e.Spec.Options.Metric, *t.Value,
+			t.Params.Short(), tail)
 	default:
-		e.note("trial %d %s: %s (%s; %s)", t.ID, t.State, t.Why, t.Params, tail)
+		e.note("trial %d %s: %s (%s; %s)", t.ID, t.State, t.Why, t.Params.Short(), tail)
 	}
 }
 
-// observe reads the memory of what runs; reservations grow, shrink, or somebody gives way.
+// observe reads the memory of running attempts. Reservations grow or shrink, or an attempt has to
+// make way.
 func (e *Engine) observe() {
 	if err := e.measure(); err != nil {
 		return
@@ -642,7 +698,8 @@ func (e *Engine) observe() {
 	e.makeWay(held)
 }
 
-// tight gives an attempt more at once, if there is more: until the next tick it would stand still.
+// tight grows an attempt's reservation at once, if there is memory left. Otherwise the attempt
+// would stand still until the next tick.
 func (e *Engine) tight(a *attempt) {
 	u, ok := e.Backend.Usage(a.run)
 	if !ok || e.measure() != nil {
@@ -673,8 +730,8 @@ func (e *Engine) resize(a *attempt, host event.Bytes) {
 	_ = e.record(false, entry{Kind: "resize", Trial: a.trial, Host: host})
 }
 
-// observeDevice lets a trial that was given a whole card give back what it does not take, or lets
-// one grow.
+// observeDevice makes a trial that got a whole card return what it does not take, or lets a trial
+// grow.
 func (e *Engine) observeDevice(a *attempt, u trial.Usage) {
 	device := e.Study.ObserveDevice(a.trial, u)
 	if device == 0 {
@@ -685,7 +742,7 @@ func (e *Engine) observeDevice(a *attempt, u trial.Usage) {
 	}
 }
 
-// capCards tells the trials' allocators what they may take now.
+// capCards sets how much memory the trials' allocators may take now.
 func (e *Engine) capCards() {
 	resizer, ok := e.Backend.(trial.DeviceResizer)
 	if !ok {
@@ -702,7 +759,7 @@ func (e *Engine) capCards() {
 	}
 }
 
-// slacken tells the backend how far trials may go beyond their reservations now.
+// slacken sets how far trials may go beyond their reservations now.
 func (e *Engine) slacken() {
 	if s, ok := e.Backend.(trial.Slacker); ok {
 		s.Slack(e.Study.Slack(e.capacity))
@@ -818,8 +875,8 @@ func Names(root string) (names []string, err error) {
 	return names, err
 }
 
-// Working says whether the process that took the study's lock last lives. The lock itself is not
-// tried: whoever begins at that moment would find it taken.
+// Working reports whether the process that took the study's lock last is alive. It does not try the
+// lock itself, because a process that starts at that moment would find it taken.
 func (e *Engine) Working() bool {
 	data, err := os.ReadFile(filepath.Join(e.Dir, lockFile))
 	if err != nil {

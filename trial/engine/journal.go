@@ -55,7 +55,7 @@ type journal struct {
 	lock *os.File
 }
 
-// ErrBusy says that another process works on the study.
+// ErrBusy means that another process works on the study.
 var ErrBusy = errors.New("another memroom works on it")
 
 // openJournal takes the study's lock, which dies with its holder, and goes to the end of what can
@@ -96,7 +96,7 @@ func openJournal(dir string, apply func(entry) error) (*journal, error) {
 	return &journal{file, lock}, nil
 }
 
-// readJournal applies every whole line and gives the offset after the last one. A damaged line in
+// readJournal applies every whole line and returns the offset after the last one. A damaged line in
 // the middle is an error: what follows it was acknowledged.
 func readJournal(r io.Reader, apply func(entry) error) (good int64, err error) {
 	lines := bufio.NewReaderSize(r, 1<<16)

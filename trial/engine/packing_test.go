@@ -21,7 +21,7 @@ type scripted struct {
 	host   event.Bytes
 	job    func(trial.Launch) curve
 	startS time.Duration // from the launch until the program runs
-	endS   time.Duration // from its end until we are told
+	endS   time.Duration // from its end until we hear of it
 
 	mu     sync.Mutex
 	events chan trial.Happening
@@ -244,7 +244,7 @@ func oracle(jobs []curve, host event.Bytes) (makespan, volume float64) {
 	return now, volume
 }
 
-// shapeOf gives the three ways in which trainings reach their peak.
+// shapeOf returns the three ways in which trainings reach their peak.
 func shapeOf(kind int, peak event.Bytes) func(float64) event.Bytes {
 	return func(share float64) event.Bytes {
 		step := int(share*20) + 1
@@ -353,7 +353,7 @@ type packingCase struct {
 	shape   func(kind int, peak event.Bytes) func(float64) event.Bytes
 }
 
-// run packs a case with three seeds, and the oracle beside it.
+// run packs a case with three seeds, and the oracle with it.
 func (c packingCase) run(t *testing.T, host event.Bytes) {
 	const mib = float64(event.MiB)
 	space := spaceOf(t, c.domains...)
@@ -428,7 +428,7 @@ func TestPackingAgainstAnOracle(t *testing.T) {
 				return 0.05 + 0.05*n + 0.2*n*n
 			}, 0.03, 5, 15, 1.1, nil},
 		{"half of it is chance", 150, []string{"lr", "uniform(0,1)"},
-			func(trial.Params) float64 { return 0.1 }, 0.4, 5, 15, 1.3, nil}, // no setting tells
+			func(trial.Params) float64 { return 0.1 }, 0.4, 5, 15, 1.3, nil}, // no setting counts
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, host) })
 	}

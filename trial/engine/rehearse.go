@@ -7,12 +7,12 @@ import (
 	"memroom/trial"
 )
 
-// Rehearser says what settings take, without training.
+// Rehearser measures the memory of settings without training.
 type Rehearser interface {
 	Rehearse(ctx context.Context, id int, p trial.Params) (trial.Rehearsed, error)
 }
 
-// rehearsing is the one rehearsal that runs at a time, beside the trials.
+// rehearsing is the one rehearsal that runs at a time, in parallel with the trials.
 type rehearsing struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -55,8 +55,8 @@ func (e *Engine) rehearseNext() {
 	}()
 }
 
-// rehearsed takes what a rehearsal said. A program of which the first cannot be rehearsed is left
-// alone; a single setting that breaks it will say so as a trial.
+// rehearsed takes the result of a rehearsal. If the first one fails, the program is not rehearsed
+// again. A single setting that breaks the program will show that as a trial.
 func (e *Engine) rehearsed(r rehearsalResult) {
 	e.rehearse.busy = false
 	switch {

@@ -33,6 +33,7 @@ type Spec struct {
 	GPUMem  event.Bytes       `json:"gpu_mem,omitempty"`
 	MaxLog  event.Bytes       `json:"max_log,omitempty"`
 	MaxTime time.Duration     `json:"max_time,omitempty"` // of a trial, nanoseconds
+	Budget  time.Duration     `json:"budget,omitempty"`   // of the study, each time it is worked on
 	On      string            `json:"on,omitempty"`       // a cluster; empty: this machine
 	Sbatch  []string          `json:"sbatch,omitempty"`
 	WorkDir string            `json:"working_dir,omitempty"` // that Ray copies to its nodes
@@ -42,7 +43,7 @@ type Spec struct {
 	Optuna   *OptunaSpec   `json:"optuna,omitempty"`
 }
 
-// OptunaSpec says how Optuna proposes the points.
+// OptunaSpec describes how Optuna proposes the points.
 type OptunaSpec struct {
 	Python  string `json:"python"`
 	Sampler string `json:"sampler,omitempty"`
@@ -61,7 +62,7 @@ const specVersion = 1
 
 var validName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
-// ValidName says whether a study can have this name.
+// ValidName reports whether a study can have this name.
 func ValidName(name string) bool { return validName.MatchString(name) }
 
 // Create makes the folder of a new study below root.
@@ -80,7 +81,7 @@ func Create(root string, spec Spec) (dir string, err error) {
 	if _, err := os.Stat(dir); err == nil {
 		return "", taken
 	}
-	// Made beside and moved: a study that exists is whole.
+	// Make the study in a temporary folder and rename it, so that a study that exists is complete.
 	fresh, err := os.MkdirTemp(root, ".new-")
 	if err != nil {
 		return "", err

@@ -16,7 +16,7 @@ import (
 	"memroom/trial"
 )
 
-// stage is a backend that does nothing by itself: a test says what its attempts do.
+// stage is a backend that does nothing by itself: a test decides what its attempts do.
 type stage struct {
 	launches []trial.Launch
 	started  []string
@@ -115,7 +115,7 @@ func (p *play) tell(t *testing.T, h trial.Happening) {
 	}
 }
 
-// said says whether a note has all these words.
+// said reports whether a note has all these words.
 func (p *play) said(words ...string) bool {
 	return slices.ContainsFunc(p.notes, func(note string) bool {
 		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(note, w) })
@@ -166,8 +166,8 @@ func TestAStudyFromItsJournal(t *testing.T) {
 	}
 }
 
-// TestRejoin: what still runs is followed on, what never began waits again, and a backend that
-// cannot say stops everything.
+// TestRejoin checks that attempts that still run are followed, and that those that never began wait
+// again. A backend that does not know stops everything.
 func TestRejoin(t *testing.T) {
 	dir := newStudy(t, nil)
 	p := opened(t, dir)
@@ -289,7 +289,70 @@ func TestWhatEndsATrial(t *testing.T) {
 	}
 }
 
-// TestPeaksAreTheLargestKnown: the last reading may be above what the end tells.
+// TestATrialThatWeEndIsEnded: whatever its processes then die of, and whoever saw it. It is not
+// tried again, and its value is the last one before its end.
+func TestATrialThatWeEndIsEnded(t *testing.T) {
+	ways := map[string]struct {
+		change func(*Spec)
+		act    func(p *play)
+		state  trial.State
+	}{
+		"reached max_t": {func(s *Spec) { s.ASHA = &ASHASpec{Grace: 1, MaxT: 2, Factor: 2} },
+			func(p *play) { p.tell(t, report("run-0-1", 2, 1)) }, trial.Finished},
+		"stopped early": {func(s *Spec) { s.ASHA = &ASHASpec{Grace: 2, MaxT: 9, Factor: 2} },
+			func(p *play) {
+				p.Study.ASHA.Report(7, 2, 0.5)
+				p.tell(t, report("run-0-1", 2, 1))
+			}, trial.Stopped},
+		"by its own pruner": {nil, func(p *play) {
+			p.tell(t, report("run-0-1", 2, 1))
+			p.tell(t, trial.Happening{Run: "run-0-1", Values: map[string]float64{PrunedMark: 1}})
+		}, trial.Stopped},
+		"by the searcher": {nil, func(p *play) {
+			p.Searcher = &asking{prune: true}
+			p.tell(t, report("run-0-1", 2, 1))
+		}, trial.Stopped},
+		"too long": {func(s *Spec) { s.MaxTime = time.Hour }, func(p *play) {
+			p.tell(t, report("run-0-1", 2, 1))
+			p.on.usage["run-0-1"] = trial.Usage{Age: time.Hour + 1}
+			p.observe()
+		}, trial.Stopped},
+	}
+	ends := map[string]trial.Outcome{
+		"SIGTERM":          {ExitCode: 143, Signal: "SIGTERM"},
+		"SIGKILL":          {ExitCode: 137, Signal: "SIGKILL"},
+		"well":             {},
+		"an error":         {ExitCode: 1, Evidence: "it said last: KeyboardInterrupt"},
+		"at its limit":     {ExitCode: 143, Signal: "SIGTERM", AtLimit: true},
+		"the kernel":       {ExitCode: 137, OOM: true, Where: event.WhereHost},
+		"beside others":    {ExitCode: 137, OOM: true, Neighbour: true},
+		"a card":           {ExitCode: 1, OOM: true, Where: event.WhereGPU},
+		"nobody knows":     {ExitCode: -1, Lost: true},
+		"was not to start": {ExitCode: 125, NotStarted: "no such file"},
+	}
+	for way, w := range ways {
+		for name, o := range ends {
+			p := opened(t, newStudy(t, w.change))
+			p.more(t)
+			p.tell(t, report("run-0-1", 1, 2))
+			w.act(p)
+			p.tell(t, report("run-0-1", 3, 99))
+			o.PeakHost = 5 * event.MiB
+			p.tell(t, end("run-0-1", o))
+			one := p.Study.Trials[0]
+			if one.State != w.state || one.Value == nil || *one.Value != 1 || len(one.Attempts) != 1 {
+				t.Errorf("%s, then %s: %s, %v, %d attempts: %s", way, name, one.State, one.Value,
+					len(one.Attempts), one.Why)
+			}
+			if got := one.Attempts[0].Outcome.PeakHost; got != o.PeakHost {
+				t.Errorf("%s, then %s: peak %s", way, name, got)
+			}
+		}
+	}
+}
+
+// TestPeaksAreTheLargestKnown checks that the last reading counts where it is above the peak that
+// the end reports.
 func TestPeaksAreTheLargestKnown(t *testing.T) {
 	p := opened(t, newStudy(t, nil))
 	p.more(t)
@@ -378,7 +441,8 @@ func (a *asking) Tell(t *trial.Trial) error {
 	return nil
 }
 
-// TestASearcherIsAskedLate, told once of every end, may prune, and may have nothing more.
+// TestASearcherIsAskedLate checks that a searcher is asked late, hears of every end once, may
+// prune, and may run out of points.
 func TestASearcherIsAskedLate(t *testing.T) {
 	p := opened(t, newStudy(t, func(s *Spec) {
 		s.Method, s.Samples, s.Options.Concurrent = External, 5, 1

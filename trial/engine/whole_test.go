@@ -19,7 +19,7 @@ type agile struct {
 	paused map[string]bool
 	slack  event.Bytes
 	cards  map[string]event.Bytes
-	firm   error // what Resize says
+	firm   error // what Resize returns
 }
 
 func (a *agile) Pause(run string, on bool) { a.paused[run] = on }
@@ -222,8 +222,8 @@ func TestLinesThatContradict(t *testing.T) {
 		"in order":             {[]entry{start(0, params), start(1, params)}, ""},
 		"the second first":     {[]entry{start(1, params)}, "before those in front"},
 		"no attempt":           {[]entry{{Kind: "start"}}, "without its attempt"},
-		"a negative number":    {[]entry{start(-1, params)}, "without its attempt"},
-		"a skip of nothing":    {[]entry{{Kind: "skip", Trial: -1}}, "without a number"},
+		"a negative number":    {[]entry{start(-1, params)}, "not the number of a trial"},
+		"a skip of nothing":    {[]entry{{Kind: "skip", Trial: -1}}, "not the number of a trial"},
 		"a skip too early":     {[]entry{{Kind: "skip", Trial: 1}}, "before those in front"},
 		"an end of nothing":    {[]entry{{Kind: "end"}}, "without its outcome"},
 		"more":                 {[]entry{{Kind: "more", Samples: 9}, {Kind: "more", Samples: 4}}, ""},
@@ -259,7 +259,7 @@ func TestLinesThatContradict(t *testing.T) {
 	}
 }
 
-// TestWhatIsShown: the screen and the page say what runs, since when, and with what.
+// TestWhatIsShown checks that the screen and the page show what runs, since when, and with what.
 func TestWhatIsShown(t *testing.T) {
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	p := opened(t, newStudy(t, func(s *Spec) {

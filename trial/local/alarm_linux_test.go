@@ -22,7 +22,7 @@ import (
 	"memroom/trial"
 )
 
-// asked is what a cgroup of version 1 was last asked to tell: through which file, of which, and the
+// asked returns what a cgroup of version 1 was last asked to report: the descriptor and the
 // argument.
 func asked(t *testing.T, r *running) (fd int, argument string) {
 	t.Helper()
@@ -37,7 +37,7 @@ func asked(t *testing.T, r *running) (fd int, argument string) {
 	return fd, strings.Join(words[2:], " ")
 }
 
-// signal tells through an eventfd, as the kernel does.
+// signal sends a notification through an eventfd, as the kernel does.
 func signal(t *testing.T, fd int) {
 	t.Helper()
 	if _, err := unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
@@ -58,8 +58,9 @@ func tight(t *testing.T, b *Backend) {
 	}
 }
 
-// TestAttemptsGetTheirCgroup: when the keeper says which cgroup an attempt has, it is made to stand
-// still at its limit, and whoever comes near it is told of at once, also after a new limit.
+// TestAttemptsGetTheirCgroup checks that an attempt is made to stand still at its limit once the
+// keeper reports its cgroup. An attempt that comes near the limit is reported at once, also after
+// the limit has changed.
 func TestAttemptsGetTheirCgroup(t *testing.T) {
 	const gib = event.GiB
 	for version, files := range map[int]map[string]string{1: v1("5"), 2: v2("5")} {
@@ -113,8 +114,8 @@ func TestAttemptsGetTheirCgroup(t *testing.T) {
 	}
 }
 
-// TestAttemptsThatDoNotStandStill: in a study where nobody could give more, without a limit, or
-// after the end, a cgroup is left as it is.
+// TestAttemptsThatDoNotStandStill checks that a cgroup is left as it is in a study that could not
+// raise its limit, without a limit, or after the end.
 func TestAttemptsThatDoNotStandStill(t *testing.T) {
 	for name, c := range map[string]struct {
 		firm  bool
@@ -142,8 +143,8 @@ func TestAttemptsThatDoNotStandStill(t *testing.T) {
 	}
 }
 
-// TestWhatAFrontHears: output is handed on until the attempt is stopped; a good end of which
-// nothing is left is told at once, so that its memory can be given to the next.
+// TestWhatAFrontHears checks that output is passed on until the attempt is stopped. A good end that
+// leaves no process behind is reported at once, so that the next attempt can have its memory.
 func TestWhatAFrontHears(t *testing.T) {
 	g := groupOf(t, 1, v1("5"))
 	b, r := attemptIn(g)
@@ -226,7 +227,8 @@ func TestReadingsAreTakenNowAndThen(t *testing.T) {
 	}
 }
 
-// TestStepsThatAreReported: a step counts from 1; what is none, or no number, is told as such.
+// TestStepsThatAreReported checks that steps count from 1. A report without a valid step has step
+// -1.
 func TestStepsThatAreReported(t *testing.T) {
 	b, r := attemptIn(nil)
 	r.Events = filepath.Join(t.TempDir(), "events")
@@ -292,8 +294,8 @@ func TestWhatIgnoresSIGTERMIsKilled(t *testing.T) {
 	}
 }
 
-// TestPrepareAndCapacity: an attempt is known before it runs, with what it may take of a card, and
-// the machine says what there is.
+// TestPrepareAndCapacity checks that an attempt is known before it runs, with what it may take of a
+// card, and that Capacity returns what the machine has.
 func TestPrepareAndCapacity(t *testing.T) {
 	b := &Backend{Host: 5 * event.GiB, GPU: 7, Cards: func() []trial.Card {
 		return make([]trial.Card,

@@ -124,26 +124,26 @@ func TestCameToItsLimit(t *testing.T) {
 		version    int
 		hold       bool
 		most, seen event.Bytes
-		full       bool
+		full, now  bool
 	}{
-		"at it":             {1, true, 10 * mib, 0, true},
-		"a batch below":     {1, true, 10*mib - 256*event.KiB, 0, true},
-		"more than a batch": {1, true, 10*mib - 256*event.KiB - 1, 0, false},
-		"seen before":       {1, true, 10 * mib, 10 * mib, false},
-		"is killed there":   {1, false, 10 * mib, 0, false},
-		"slowed down":       {2, true, 10 * mib, 0, false},
+		"at it":             {1, true, 10 * mib, 0, true, true},
+		"a batch below":     {1, true, 10*mib - 256*event.KiB, 0, true, true},
+		"more than a batch": {1, true, 10*mib - 256*event.KiB - 1, 0, false, false},
+		"seen before":       {1, true, 10 * mib, 10 * mib, false, true},
+		"is killed there":   {1, false, 10 * mib, 0, false, false},
+		"slowed down":       {2, true, 10 * mib, 0, false, false},
 	} {
 		g := groupOf(t, c.version, map[string]string{
 			"memory.max_usage_in_bytes": fmt.Sprintln(int64(c.most))})
 		r := &running{group: g, hold: c.hold, limit: 10 * mib, most: c.seen}
-		r.lookFull()
-		if r.wasFull != c.full {
-			t.Errorf("%s: full %v", name, r.wasFull)
+		if now := r.lookFull(); r.wasFull != c.full || now != c.now {
+			t.Errorf("%s: full %v, now %v", name, r.wasFull, now)
 		}
 	}
 }
 
-// TestOpenTakesWhatIsFree, with something left for us, unless it is told how much.
+// TestOpenTakesWhatIsFree checks that Open takes the free memory, with something left for us,
+// unless the budget is set.
 func TestOpenTakesWhatIsFree(t *testing.T) {
 	b := &Backend{}
 	if err := b.Open(); err != nil {
@@ -207,7 +207,7 @@ func sleeping(t *testing.T) (pid int, gone chan struct{}) {
 	return cmd.Process.Pid, gone
 }
 
-// standing says whether a process was stopped by a signal.
+// standing reports whether a process was stopped by a signal.
 func standing(pid int) bool {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, after, _ := strings.Cut(string(data), ") ")

@@ -89,8 +89,8 @@ func ending(t *testing.T, b *Backend, heard func(output string)) (output string,
 	}
 }
 
-// TestAttemptsFromBeginningToEnd: a command that a real keeper starts is heard, its end is told
-// with its code, and then nobody knows it any more.
+// TestAttemptsFromBeginningToEnd checks that the output of a command that a real keeper starts is
+// passed on, that its end is reported with its exit code, and that the attempt is forgotten then.
 func TestAttemptsFromBeginningToEnd(t *testing.T) {
 	for code := range 2 {
 		b := begin(t, fmt.Sprintf("echo loss=1; echo more >&2; exit %d", code))

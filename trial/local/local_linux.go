@@ -16,7 +16,10 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"memroom/event"
+	"memroom/lazyregexp"
 	"memroom/meter"
 	"memroom/supervise"
 	"memroom/trial"
@@ -37,7 +40,7 @@ type Job struct {
 
 // Backend is the machine we are on.
 type Backend struct {
-	// New makes the record of an attempt; Find gives that of an earlier one.
+	// New makes the record of an attempt; Find returns that of an earlier one.
 	New  func(trial.Launch) (Job, error)
 	Find func(run string) (Job, error)
 	// Budgets of the study; Host 0 means what is free at the start.
@@ -47,7 +50,7 @@ type Backend struct {
 	Cards func() []trial.Card
 	CPUs  float64       // 0: all
 	Grace time.Duration // between asking a trial to end and ending it
-	// Firm: the kernel ends a trial at its limit. Nobody is there who could give it more.
+	// Firm: the kernel ends a trial at its limit, because nobody is there to raise it.
 	Firm bool
 
 	proc   *meter.Proc
@@ -75,8 +78,9 @@ type running struct {
 	limit    event.Bytes // of its cgroup: the reservation and the slack
 	most     event.Bytes // that its cgroup ever held, files included
 	wasFull  bool        // it came to its limit
+	endFull  bool        // it ended at its limit, which nobody had raised by then
 	stopped  bool
-	paused   bool  // it was told to stand still
+	paused   bool  // it was made to stand still
 	heard    int64 // bytes of Events that were read
 	shown    int64 // bytes of output that were handed on
 	began    time.Time
@@ -111,7 +115,7 @@ func (b *Backend) Open() error {
 	return nil
 }
 
-// Limit is the most that this machine, or the cgroup around us, could ever give.
+// Limit returns the most memory that this machine, or the cgroup around us, could ever provide.
 func (b *Backend) Limit() event.Bytes {
 	machine, err := b.proc.Machine()
 	if err != nil {
@@ -157,8 +161,8 @@ func (b *Backend) Capacity() (trial.Capacity, error) {
 	return c, err
 }
 
-// elastic says whether the attempts that run stand still at their limits. What the machine allows
-// is known once the first has a cgroup, or none.
+// elastic reports whether the attempts that run stand still at their limits. What the machine
+// allows is known once the first has a cgroup, or none.
 func (b *Backend) elastic() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -204,7 +208,7 @@ func (b *Backend) Start(run string) error {
 	return nil
 }
 
-// took counts output that was handed on, and says whether the attempt is being ended.
+// took counts output that was handed on, and reports whether the attempt is being ended.
 func (r *running) took(bytes int) (stopped bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -249,7 +253,7 @@ func (b *Backend) newFront(r *running) *supervise.Front {
 	front.Exited = func(exit event.Exit) {
 		if exit.Code != 0 {
 			r.mu.Lock()
-			r.lookFull()
+			r.endFull = r.lookFull()
 			r.mu.Unlock()
 		}
 		if exit.Code == 0 && b.empty(r) {
@@ -259,7 +263,7 @@ func (b *Backend) newFront(r *running) *supervise.Front {
 	return front
 }
 
-// empty says whether nothing is left in an attempt's cgroup: its memory is back.
+// empty reports whether nothing is left in an attempt's cgroup: its memory is back.
 func (b *Backend) empty(r *running) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -332,8 +336,8 @@ func (b *Backend) follow(r *running) {
 // conclude is follow for an attempt that ended while nobody listened.
 func (b *Backend) conclude(r *running) { b.finish(r) }
 
-// readRest hands on the output that nobody was told of: the keeper of an attempt that had just
-// ended says only that.
+// readRest passes on the output that was not passed on yet. The keeper of an attempt that has just
+// ended reports only the end.
 func (b *Backend) readRest(r *running) {
 	if r.took(0) {
 		return
@@ -359,7 +363,7 @@ func (b *Backend) readRest(r *running) {
 }
 
 // finish ends what the command left behind, so that its memory is back before the next start, and
-// tells how it ended.
+// reports how the attempt ended.
 func (b *Backend) finish(r *running) {
 	left := b.sweep(r)
 	r.mu.Lock()
@@ -418,7 +422,7 @@ func (b *Backend) sweep(r *running) (left int) {
 	return left
 }
 
-// aliveKeeper gives the keeper's number while it is that process; its number may be somebody
+// aliveKeeper returns the keeper's number while it is that process; its number may be somebody
 // else's by now.
 func aliveKeeper(state supervise.State) int {
 	if state.Keeper > 0 && supervise.SameProcess(state.Keeper, state.KeeperStart) {
@@ -444,6 +448,7 @@ func (b *Backend) outcome(r *running) trial.Outcome {
 	}
 	o.ExitCode, o.Signal, o.Seconds = exit.Code, exit.Signal, exit.Seconds
 	o.NotStarted = exit.StartError
+	o.Unrecorded = strings.Contains(exit.StartError, supervise.NotRecorded)
 	if exit.Seconds > 0 {
 		o.CPUs = exit.CPUSeconds / exit.Seconds
 	}
@@ -456,7 +461,7 @@ func (b *Backend) outcome(r *running) trial.Outcome {
 	case peaks.Cgroup > 0:
 		most = min(most, peaks.Cgroup)
 	}
-	o.PeakHost = max(o.PeakHost, peaks.Unreclaimable, most)
+	o.PeakHost, o.Recorded = max(o.PeakHost, peaks.Unreclaimable, most), peaks.Unreclaimable
 	for _, d := range peaks.Devices {
 		o.PeakDevice = max(o.PeakDevice, ownPeak(d, r.card.limit))
 	}
@@ -473,32 +478,53 @@ func (b *Backend) outcome(r *running) trial.Outcome {
 	if o.ExitCode != 0 && o.Evidence == "" {
 		o.Evidence = lastLine(r.Files.Output)
 	}
-	// At the limit a thread that touches fresh memory waits. A system call that writes into it fails
-	// with a bad address instead, or falls short, and a signal without room for its frame is a
-	// segmentation fault. Page cache comes to the limit too, but gives way.
 	r.mu.Lock()
 	full, reserved := r.wasFull, r.reserved
+	// A thread that touches memory there waits: what goes on and fails is a system call.
+	filled := r.endFull && float64(o.PeakHost) >= mostlyOwn*float64(r.limit)
 	r.mu.Unlock()
-	o.AtLimit = o.ExitCode != 0 && !o.OOM && full && o.PeakHost >= reserved/2
+	o.AtLimit = o.ExitCode != 0 && !o.OOM && full && o.PeakHost >= reserved/2 &&
+		(filled || brokenAtLimit(o) || failedCall.MatchString(tailText(r.Files.Output)))
 	return o
 }
 
-// lookFull notes whether the attempt came to the limit of its cgroup. Version 2 slows it down
-// before that. The caller holds the lock.
-func (r *running) lookFull() {
-	const batch = 256 * event.KiB // in which the kernel counts
-	if r.group == nil || !r.hold || r.group.Version != 1 {
-		return
+// mostlyOwn is the share of a limit that an attempt itself holds where its memory, and not page
+// cache, fills the cgroup.
+const mostlyOwn = 0.9
+
+// failedCall is what programs print of a system call that found no memory.
+var failedCall = lazyregexp.New(`(?i)\bbad address\b|\berrno 1[24]\b|\bEFAULT\b|\bENOMEM\b|` +
+	`\bcannot allocate memory\b`)
+
+// brokenAtLimit reports whether an attempt ended like one that has no memory for a signal's frame.
+// At the limit a thread that touches fresh memory waits, but a system call that writes into it
+// fails with a bad address. Reaching the limit alone proves nothing, because page cache fills a
+// cgroup too, and the kernel drops it.
+func brokenAtLimit(o trial.Outcome) bool {
+	for _, signal := range []syscall.Signal{syscall.SIGSEGV, syscall.SIGBUS} {
+		if o.Signal == unix.SignalName(signal) || o.ExitCode == 128+int(signal) {
+			return true
+		}
 	}
-	most, err := number(r.group, "memory.max_usage_in_bytes")
-	if err == nil && most > r.most && most >= r.limit-batch {
-		r.wasFull = true
-	}
-	r.most = max(r.most, most)
+	return false
 }
 
-// lastLine is the end of what the command said: usually the error's text.
-func lastLine(path string) string {
+// lookFull notes whether the attempt came to the limit of its cgroup, and reports whether it came
+// to the present one. Version 2 slows it down before that. The caller holds the lock.
+func (r *running) lookFull() bool {
+	const batch = 256 * event.KiB // in which the kernel counts
+	if r.group == nil || !r.hold || r.group.Version != 1 {
+		return false
+	}
+	most, err := number(r.group, "memory.max_usage_in_bytes")
+	now := err == nil && most >= r.limit-batch
+	r.wasFull = r.wasFull || now && most > r.most
+	r.most = max(r.most, most)
+	return now
+}
+
+// tailText is the end of what the command said.
+func tailText(path string) string {
 	file, err := os.Open(path)
 	if err != nil {
 		return ""
@@ -509,7 +535,12 @@ func lastLine(path string) string {
 		_, _ = file.Seek(-tail, io.SeekEnd)
 	}
 	data, _ := io.ReadAll(io.LimitReader(file, tail))
-	text := strings.TrimSpace(strings.ToValidUTF8(string(data), "?"))
+	return strings.TrimSpace(strings.ToValidUTF8(string(data), "?"))
+}
+
+// lastLine is the last line that the command said: usually the error's text.
+func lastLine(path string) string {
+	text := tailText(path)
 	text = text[strings.LastIndexAny(text, "\r\n")+1:]
 	if len(text) > 200 {
 		text = text[:200] + "..."
@@ -520,7 +551,7 @@ func lastLine(path string) string {
 	return "it said last: " + text
 }
 
-// framework says whether a Python of the run imported one that --fit can act on.
+// framework reports whether a Python of the run imported one that --fit can act on.
 func (r *running) framework() bool {
 	data, err := os.ReadFile(r.Events)
 	return err == nil && bytes.Contains(data, []byte(`"kind":"framework"`))
@@ -635,7 +666,7 @@ func (b *Backend) Close() {
 // supervise). Its cgroup does, files in the page cache included.
 const smallest = 64 * event.MiB
 
-// contextMost is what a process may hold on a card beside its allocator: the driver's context and
+// contextMost is what a process may hold on a card outside its allocator: the driver's context and
 // the libraries' kernels and workspaces.
 const contextMost = 768 * event.MiB
 

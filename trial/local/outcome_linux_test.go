@@ -14,7 +14,7 @@ import (
 	"memroom/trial"
 )
 
-// ended is an attempt whose record says this.
+// ended returns an attempt with this record and output.
 func ended(t *testing.T, s event.Summary, said string) *running {
 	dir := t.TempDir()
 	r := &running{}
@@ -54,7 +54,8 @@ func TestHowAnAttemptEnded(t *testing.T) {
 			nil, trial.Outcome{Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: smallest}},
 		"readings saw more": {event.Summary{Exit: exit(0, gib),
 			Peaks: event.Peaks{Unreclaimable: 3 * gib}}, nil,
-			trial.Outcome{Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: 3 * gib}},
+			trial.Outcome{Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: 3 * gib,
+				Recorded: 3 * gib}},
 		"killed beside others": {event.Summary{Exit: exit(137, gib), Verdict: kernel}, nil,
 			trial.Outcome{ExitCode: 137, Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: gib, OOM: true,
 				Where: event.WhereHost, Neighbour: true, Evidence: "the kernel killed it"}},
@@ -67,7 +68,7 @@ func TestHowAnAttemptEnded(t *testing.T) {
 				Where: event.WhereGPU, Itself: true, Evidence: "it said last: ValueError: no"}},
 		"failed at its limit": {event.Summary{Exit: exit(1, gib)},
 			func(r *running) { r.wasFull, r.reserved = true, 2*gib },
-			trial.Outcome{ExitCode: 1, Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: gib, AtLimit: true,
+			trial.Outcome{ExitCode: 1, Seconds: 8, CPUs: 1.5, Launches: 1, PeakHost: gib,
 				Evidence: "it said last: ValueError: no"}},
 		"its files were at the limit": {event.Summary{Exit: exit(1, gib)},
 			func(r *running) { r.wasFull, r.reserved = true, 2*gib+2 },
@@ -94,6 +95,54 @@ func TestHowAnAttemptEnded(t *testing.T) {
 		r.Summary = func() (event.Summary, error) { return event.Summary{}, err }
 		if got := (&Backend{}).outcome(r); got.Evidence != want || !got.Lost {
 			t.Errorf("%v: %+v", err, got)
+		}
+	}
+}
+
+// TestAnErrorAtTheLimitNeedsEvidenceOfMemory: that an attempt came to its limit is none, because
+// page cache comes there too. A signal or the words of a failed system call are, but only there.
+func TestAnErrorAtTheLimitNeedsEvidenceOfMemory(t *testing.T) {
+	const gib = event.GiB
+	for name, c := range map[string]struct {
+		code         int
+		signal, said string
+		want         bool
+	}{
+		"an error of the program":     {1, "", "TypeError: unsupported operand", false},
+		"an exit code of its own":     {7, "", "", false},
+		"ended from outside":          {143, "SIGTERM", "epoch 3", false},
+		"killed from outside":         {137, "SIGKILL", "epoch 3", false},
+		"aborted":                     {134, "SIGABRT", "terminate called", false},
+		"no room for a signal":        {139, "SIGSEGV", "", true},
+		"the same below a shell":      {139, "", "Segmentation fault", true},
+		"a bus error":                 {135, "SIGBUS", "", true},
+		"a bad address":               {1, "", "OSError: [Errno 14] Bad address: 'x'\n", true},
+		"an error turned into exit 1": {1, "", "could not read: Cannot allocate memory\nbye\n", true},
+		"an address of another kind":  {1, "", "socket.gaierror: [Errno 140] bad addressee", false},
+	} {
+		for _, full := range []bool{true, false} {
+			r := ended(t, event.Summary{Exit: &event.Exit{Code: c.code, Signal: c.signal, Seconds: 1,
+				MaxResident: gib}}, c.said)
+			r.wasFull, r.reserved = full, 2*gib
+			if got := (&Backend{}).outcome(r).AtLimit; got != (c.want && full) {
+				t.Errorf("%s, at its limit %v: taken for want of memory: %v", name, full, got)
+			}
+		}
+	}
+}
+
+// TestAnErrorOfAnAttemptThatFillsItsLimit: a read that stays short at the limit names no memory. It
+// is evidence where the attempt ended at its limit and its own memory fills that.
+func TestAnErrorOfAnAttemptThatFillsItsLimit(t *testing.T) {
+	const gib = event.GiB
+	for limit, want := range map[event.Bytes]bool{gib: true, gib + gib/20: true, 2 * gib: false} {
+		for _, full := range []bool{true, false} {
+			r := ended(t, event.Summary{Exit: &event.Exit{Code: 1, Seconds: 1, MaxResident: gib}},
+				"AssertionError\n")
+			r.wasFull, r.endFull, r.reserved, r.limit = true, full, limit, limit
+			if got := (&Backend{}).outcome(r).AtLimit; got != (want && full) {
+				t.Errorf("limit %v, ended at it %v: taken for want of memory: %v", limit, full, got)
+			}
 		}
 	}
 }
@@ -143,7 +192,8 @@ func TestReportsAreHeardOnce(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeDropped: page cache gives way but for what is not on the disk yet.
+// TestWhatCannotBeDropped checks that page cache can be dropped, except for what is not on the disk
+// yet.
 func TestWhatCannotBeDropped(t *testing.T) {
 	g := &meter.Cgroup{Version: 2, Dir: t.TempDir()}
 	file := func(name, text string) {
@@ -201,8 +251,8 @@ func TestLastLines(t *testing.T) {
 	}
 }
 
-// TestWhatIsFree: what the machine has available, or what a cgroup around us leaves of its limit;
-// file pages give way, shared memory does not.
+// TestWhatIsFree checks the free memory: what the machine has available, or what a cgroup around us
+// leaves of its limit. File pages count as free, shared memory does not.
 func TestWhatIsFree(t *testing.T) {
 	proc, around := t.TempDir(), t.TempDir()
 	file := func(dir, name, text string) {
@@ -267,7 +317,8 @@ func TestWhatAnAttemptHolds(t *testing.T) {
 	}
 }
 
-// TestStandingAtTheLimit: version 1 says so itself; what cannot be read is not at its limit.
+// TestStandingAtTheLimit checks that version 1 reports itself that a cgroup stands at its limit,
+// and that a cgroup that cannot be read is not at its limit.
 func TestStandingAtTheLimit(t *testing.T) {
 	for version, name := range map[int]string{1: "memory.oom_control", 2: "memory.high"} {
 		g := &meter.Cgroup{Version: version, Dir: t.TempDir()}

@@ -14,8 +14,8 @@ import (
 	"memroom/trial"
 )
 
-// alarm tells at once that a cgroup is close to its limit or stands still at it. Reading its files
-// a few times a second would leave the attempt standing until the next reading.
+// alarm reports at once that a cgroup is close to its limit or stands still at it. Reading its
+// files a few times a second would leave the attempt standing until the next reading.
 type alarm struct {
 	group *meter.Cgroup
 	tell  func()
@@ -40,7 +40,7 @@ func newAlarm(g *meter.Cgroup, tell func()) *alarm {
 	return a
 }
 
-// listen asks a cgroup of version 1 to be told of something.
+// listen registers for a notification of a cgroup of version 1.
 func (a *alarm) listen(name, argument string) *os.File {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -60,7 +60,7 @@ func (a *alarm) listen(name, argument string) *os.File {
 	return file
 }
 
-// hear passes on what a file tells until it is closed.
+// hear passes on the notifications of a file until the alarm is closed.
 func (a *alarm) hear(file *os.File) {
 	buf := make([]byte, 4096)
 	for {
@@ -81,7 +81,7 @@ func (a *alarm) hear(file *os.File) {
 // breath between two alarms: version 2 counts up for as long as a trial is slowed down.
 const breath = 2 * time.Millisecond
 
-// limit says where the limit is now: the threshold follows it.
+// limit moves the threshold to a new limit.
 func (a *alarm) limit(limit event.Bytes) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -232,7 +232,8 @@ func (r *running) setLimit(reserved, slack event.Bytes) error {
 	return nil
 }
 
-// Release lets an attempt run into its limit: the kernel kills it, and the verdict says so.
+// Release lets an attempt run into its limit. The kernel kills it, and the verdict names that
+// cause.
 func (b *Backend) Release(run string) {
 	r := b.job(run)
 	if r == nil {
@@ -247,7 +248,8 @@ func (b *Backend) Release(run string) {
 	}
 }
 
-// Pause lets an attempt stand still, or go on. It is not told: SIGSTOP cannot be caught.
+// Pause stops an attempt, or lets it go on. The attempt does not notice, because SIGSTOP cannot be
+// caught.
 func (b *Backend) Pause(run string, on bool) {
 	r := b.job(run)
 	if r == nil {
@@ -306,7 +308,7 @@ func (r *running) cpus(now time.Time) float64 {
 	return r.ticks.share
 }
 
-// sample gives the monitor's newest reading.
+// sample returns the monitor's newest reading.
 func (r *running) sample(now time.Time) sampleReading {
 	if now.Sub(r.last.at) < 250*time.Millisecond {
 		return r.last
@@ -324,7 +326,7 @@ func (r *running) sample(now time.Time) sampleReading {
 	return r.last
 }
 
-// tailOf gives the last whole lines of a file.
+// tailOf returns the last whole lines of a file.
 func tailOf(path string) []byte {
 	file, err := os.Open(path)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package optuna lets Optuna propose the points of a study: a Python beside us holds its sampler,
-// pruner and storage, and is asked and told over pipes. The storage is Optuna's own, so that its
-// dashboard opens the study.
+// Package optuna lets Optuna propose the points of a study: a Python process holds its sampler,
+// pruner and storage, and gets questions and results over pipes. The storage is Optuna's own, so
+// that its dashboard opens the study.
 package optuna
 
 import (
@@ -32,7 +32,7 @@ type Options struct {
 	Space   trial.Space
 }
 
-// Searcher is the Python beside us.
+// Searcher is the Python process.
 type Searcher struct {
 	process *exec.Cmd
 	in      io.WriteCloser
@@ -40,7 +40,7 @@ type Searcher struct {
 	errors  *tail
 }
 
-// tail keeps the end of what the Python says on stderr.
+// tail keeps the end of what the Python process writes to stderr.
 type tail struct{ text []byte }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -49,7 +49,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Open starts the Python and its study. Trials that ended while nobody told Optuna are told now.
+// Open starts the Python process and its study. It then reports the trials whose end Optuna has
+// missed.
 func Open(o Options, over []*trial.Trial) (*Searcher, error) {
 	space, err := describe(o.Space)
 	if err != nil {
@@ -145,13 +146,14 @@ func (s *Searcher) gone(err error) error {
 	return fmt.Errorf("the Python process of Optuna has ended (%w): %s", err, text)
 }
 
-// Ask gives the point of a trial. Asked twice for the same, after a crash, it gives the same.
+// Ask returns the point of a trial. Called twice for the same trial, after a crash, it returns the
+// same point.
 func (s *Searcher) Ask(id int) (trial.Params, bool, error) {
 	a, err := s.ask(map[string]any{"do": "ask", "trial": id})
 	return a.Params, err == nil, err
 }
 
-// Prune tells a report and asks whether the trial should end.
+// Prune passes on a report and asks whether the trial should end.
 func (s *Searcher) Prune(id, step int, value float64) (bool, error) {
 	if value != value {
 		return false, nil
@@ -160,7 +162,7 @@ func (s *Searcher) Prune(id, step int, value float64) (bool, error) {
 	return a.Prune, err
 }
 
-// Tell gives the end of a trial. Infeasible is a constraint that was broken, not a bad value.
+// Tell returns the end of a trial. Infeasible is a constraint that was broken, not a bad value.
 func (s *Searcher) Tell(t *trial.Trial) error {
 	question := map[string]any{"do": "tell", "trial": t.ID, "state": t.State, "why": t.Why}
 	if t.Value != nil {

@@ -81,7 +81,8 @@ func TestWhatOptunaIsAskedAndTold(t *testing.T) {
 	}
 }
 
-// TestWhenOptunaFails: what it says, what its Python says last, and what to do where it is missing.
+// TestWhenOptunaFails checks that the error contains Optuna's message, the last output of its
+// Python, or what to do where Optuna is missing.
 func TestWhenOptunaFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []string
@@ -139,7 +140,7 @@ func TestSpacesInOptunasWords(t *testing.T) {
 	}
 }
 
-// TestTheLastWordsAreKept: of what a Python says on stderr, the end.
+// TestTheLastWordsAreKept checks that the end of what a Python process writes to stderr is kept.
 func TestTheLastWordsAreKept(t *testing.T) {
 	var last tail
 	for range 3 {

@@ -57,8 +57,8 @@ func play(t *testing.T, e *Engine, answers map[string]answered) *played {
 	return p
 }
 
-// TestWhatAClusterHas: nodes that are alive, the smallest card that one tells of, else a share of
-// the study's own budget, else unknown.
+// TestWhatAClusterHas checks that nodes that are alive count. The size of a card is the smallest
+// that a node reports, else a share of the study's own budget, else unknown.
 func TestWhatAClusterHas(t *testing.T) {
 	const nodes = `{"data":{"result":{"result":[
 		{"state":"ALIVE","resources_total":{"CPU":8,"memory":1073741824,"GPU":2}},
@@ -91,7 +91,8 @@ func TestWhatAClusterHas(t *testing.T) {
 	}
 }
 
-// TestOneCard: a cluster with one card tells its size as others do; one without has none.
+// TestOneCard checks that the size of a cluster's only card is found, and that it is 0 without
+// cards.
 func TestOneCard(t *testing.T) {
 	const summary = `{"data":{"summary":[{"gpus":[{"memoryTotal":81920}]}]}}`
 	e := &Engine{}
@@ -178,8 +179,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestLooking: jobs that Ray does not know are left out; an answer that is none says nothing of
-// any.
+// TestLooking checks that jobs that Ray does not know are left out, and that an invalid answer is
+// an error.
 func TestLooking(t *testing.T) {
 	e := &Engine{}
 	p := play(t, e, map[string]answered{"GET /api/jobs/a%2Fb": {200, `{"status":"RUNNING"}`}})
@@ -219,8 +220,8 @@ func TestLogsAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestFoldersAreSentOnce: under a name made of their content; refusals are told; a URI is handed
-// on.
+// TestFoldersAreSentOnce checks that a folder is sent once, under a name made of its content. A
+// refusal is an error, and a URI is passed on as it is.
 func TestFoldersAreSentOnce(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "train.py"), []byte("print()"), 0o600); err != nil {
@@ -327,7 +328,7 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// TestWhoAnswers: a token that is wanted, and something else than Ray, are told apart.
+// TestWhoAnswers checks that the error distinguishes a missing token from a server that is not Ray.
 func TestWhoAnswers(t *testing.T) {
 	for text, c := range map[string]answered{"asks for a token": {401, "who?"},
 		"something else answers": {200, "{}"}, "no Ray cluster takes jobs": {500, "x"}} {

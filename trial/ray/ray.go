@@ -26,7 +26,8 @@ type Engine struct {
 	// Folder is what Ray copies to the nodes, a path or a URI that it knows; empty: they see ours.
 	Folder string
 	Token  string // of a cluster that asks for one; it is kept nowhere
-	// GPUMem is the study's budget on all cards: a card's size where the cluster does not tell it.
+	// GPUMem is the study's budget on all cards: a card's size where the cluster does not report
+	// it.
 	GPUMem event.Bytes
 
 	base   string
@@ -37,7 +38,7 @@ type Engine struct {
 	workingDir string
 }
 
-// logState spaces out readings of a log: Ray gives it as a whole each time.
+// logState spaces out readings of a log, because Ray returns the whole log each time.
 type logState struct {
 	next time.Time
 	size int64
@@ -46,7 +47,7 @@ type logState struct {
 // Port of the dashboard, where the jobs are.
 const dashboardPort = "8265"
 
-// Name says who it is.
+// Name returns the name of the engine, with its address.
 func (e *Engine) Name() string { return "Ray at " + e.base }
 
 // Open finds the jobs' interface. The port in ray://HOST:PORT is often that of Ray's client: then
@@ -119,7 +120,7 @@ func addresses(given string) ([]string, error) {
 	return out, nil
 }
 
-// refused is an answer that says no.
+// refused is an answer with an error status.
 type refused struct {
 	code int
 	text string
@@ -171,7 +172,7 @@ func (e *Engine) send(request *http.Request) (*http.Response, error) {
 	return e.client.Do(request)
 }
 
-// node as the state interface tells it.
+// node is a node of the cluster, as the state API returns it.
 type node struct {
 	State     string             `json:"state"`
 	NodeID    string             `json:"node_id"`
@@ -212,8 +213,8 @@ func (e *Engine) Capacity() (c trial.Capacity, err error) {
 	return c, nil
 }
 
-// cardSize asks the nodes how large their cards are. Where none tells, the budget of the study is
-// shared out.
+// cardSize asks the nodes how large their cards are, and returns the smallest size. Where no node
+// reports a size, it divides the budget of the study by the number of cards.
 func (e *Engine) cardSize(cards int) event.Bytes {
 	if cards == 0 {
 		return 0
@@ -318,7 +319,7 @@ func (e *Engine) entrypoint(job remote.Job) string {
 // quote makes one word of the shell.
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// job is what Ray tells about one.
+// job is what Ray reports about a job.
 type job struct {
 	Status  string `json:"status"`
 	Message string `json:"message"`
@@ -404,7 +405,7 @@ const (
 	pauseBytes = 1 << 20
 )
 
-// Output gives what the job's log has beyond an offset. Ray sends the whole log each time.
+// Output returns what the job's log has beyond an offset. Ray sends the whole log each time.
 func (e *Engine) Output(id string, from int64) ([]byte, error) {
 	state := e.logs[id]
 	if state == nil {

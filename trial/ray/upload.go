@@ -17,8 +17,8 @@ import (
 // Ray keeps packages in the memory of its head and refuses large ones; ours are code.
 const mostPackage = 100 << 20
 
-// upload packs a folder and gives it to Ray, under a name made of its content: the same folder is
-// sent once. A URI is handed on.
+// upload packs a folder and sends it to Ray under a name made of its content, so that the same
+// folder is sent once. A URI is returned as it is.
 func (e *Engine) upload(folder string) (uri string, err error) {
 	if folder == "" || strings.Contains(folder, "://") {
 		return folder, nil

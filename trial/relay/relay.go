@@ -21,7 +21,7 @@ const (
 	longest = 1 << 20
 )
 
-// Begin says where a trial runs.
+// Begin is where a trial runs.
 type Begin struct {
 	Host string `json:"host"`
 	Run  string `json:"run"` // in the store of that host
@@ -42,14 +42,14 @@ type Writer struct {
 	Out io.Writer
 	ID  string // of the attempt: a run inside the run may relay too
 
-	told   event.Bytes // last peak that was told
+	told   event.Bytes // last peak that was written
 	failed error
 }
 
 // Failed is the first error in writing.
 func (w *Writer) Failed() error { return w.failed }
 
-// Begin tells where the attempt runs.
+// Begin writes where the attempt runs.
 func (w *Writer) Begin(host, run string) { w.write(record{Begin: &Begin{host, run}}) }
 
 // Happened hands on output or a report.
@@ -70,7 +70,7 @@ func (w *Writer) Happened(h trial.Happening) {
 	w.write(record{Values: values, Step: h.Step, Final: h.Final})
 }
 
-// Usage tells the memory, where it rose by a twentieth since the last time.
+// Usage writes the memory, if it rose by a twentieth since the last time.
 func (w *Writer) Usage(u trial.Usage) {
 	most := max(u.Peak, u.Host) + u.Device
 	if float64(most) < 1.05*float64(w.told) {
@@ -80,7 +80,7 @@ func (w *Writer) Usage(u trial.Usage) {
 	w.write(record{Usage: &u})
 }
 
-// End tells how it ended.
+// End is how it ended.
 func (w *Writer) End(o trial.Outcome) { w.write(record{End: &o}) }
 
 func (w *Writer) write(r record) {
@@ -101,14 +101,14 @@ func (w *Writer) bytes(data []byte) {
 // Parser takes the stream apart again, in pieces of any size.
 type Parser struct {
 	ID    string
-	Begun *Begin         // once it was told
+	Begun *Begin         // once it was read
 	Usage trial.Usage    // last
-	End   *trial.Outcome // once it was told
+	End   *trial.Outcome // once it was read
 
 	rest []byte // may be the beginning of a record
 }
 
-// Feed takes bytes and gives what the trial did.
+// Feed takes bytes and returns what the trial did.
 func (p *Parser) Feed(data []byte) []trial.Happening {
 	data = append(p.rest, data...)
 	p.rest = nil
@@ -155,7 +155,7 @@ func (p *Parser) Feed(data []byte) []trial.Happening {
 	}
 }
 
-// take keeps what a record says; reports are handed on.
+// take keeps the content of a record, and returns a report for the caller to pass on.
 func (p *Parser) take(r record) (h trial.Happening, ok bool) {
 	switch {
 	case r.Begin != nil:

@@ -23,7 +23,7 @@ func TestStreamSurvivesAnyCut(t *testing.T) {
 			Step: i + 1})
 	}
 	w.Usage(trial.Usage{Host: 100 * event.MiB})
-	w.Usage(trial.Usage{Host: 101 * event.MiB}) // hardly more: not told
+	w.Usage(trial.Usage{Host: 101 * event.MiB}) // hardly more: not written
 	w.End(trial.Outcome{ExitCode: 3, OOM: true, Where: event.WhereGPU, PeakHost: 5 * event.GiB})
 	if n := bytes.Count(stream.Bytes(), []byte(`"usage"`)); n != 1 {
 		t.Errorf("memory was told %d times", n)

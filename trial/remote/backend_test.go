@@ -14,7 +14,7 @@ import (
 	"memroom/trial/relay"
 )
 
-// TestCapacityLeavesRoomForOurselves: a trial gets no more of a node than is left beside memroom,
+// TestCapacityLeavesRoomForOurselves: a trial gets no more of a node than memroom leaves,
 // and a study no more than its budget.
 func TestCapacityLeavesRoomForOurselves(t *testing.T) {
 	const over, gib = 128 * event.MiB, event.GiB
@@ -69,12 +69,12 @@ func TestClusterThatIsTooSmall(t *testing.T) {
 	}
 }
 
-// played is a cluster that does what a test says.
+// played is a cluster that does what a test asks for.
 type played struct {
 	mu      sync.Mutex
 	host    event.Bytes
 	mute    error
-	refuse  error // what Submit says
+	refuse  error // what Submit returns
 	jobs    map[string]Status
 	output  map[string][]byte
 	stopped map[string]int
@@ -138,7 +138,7 @@ func (p *played) set(id string, s Status) {
 	p.jobs[id] = s
 }
 
-// opened gives a backend over a cluster with room, and the cluster.
+// opened returns a backend over a cluster with room, and the cluster.
 func opened(t *testing.T) (*Backend, *played) {
 	t.Helper()
 	p := &played{host: event.GiB, jobs: map[string]Status{}, output: map[string][]byte{},
@@ -168,7 +168,7 @@ func begun(t *testing.T, b *Backend) string {
 	return run
 }
 
-// until waits for the end of a run and gives what came before it.
+// until waits for the end of a run and returns what came before it.
 func until(b *Backend, run string) (before []trial.Happening, end trial.Outcome) {
 	for h := range b.Events() {
 		if h.Run == run && h.End != nil {
@@ -179,7 +179,8 @@ func until(b *Backend, run string) (before []trial.Happening, end trial.Outcome)
 	return before, end
 }
 
-// TestOutputComesOnceAndInOrder, in whatever pieces the cluster gives it; reports are taken out.
+// TestOutputComesOnceAndInOrder checks that output comes once and in order, in whatever pieces the
+// cluster returns it, and that reports are taken out.
 func TestOutputComesOnceAndInOrder(t *testing.T) {
 	for _, piece := range []int{0, 1, 7} {
 		b, p := opened(t)
@@ -359,7 +360,7 @@ func followed() (*Backend, *played, *running) {
 		jobs: map[string]*running{"j": r}}, p, r
 }
 
-// ended says whether the job is over, and how.
+// ended reports whether the job is over, and how.
 func ended(b *Backend) (o trial.Outcome, over bool) {
 	for {
 		select {

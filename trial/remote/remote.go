@@ -39,7 +39,7 @@ const (
 // Cause is why a job ended, in the cluster's own words.
 type Cause string
 
-// What clusters tell apart. Exited: the command ended by itself, well or not.
+// Causes that clusters distinguish. Exited: the command ended by itself, well or not.
 const (
 	Exited      Cause = "exited"
 	OutOfMemory Cause = "out of memory" // of its own allocation
@@ -51,7 +51,7 @@ const (
 	NeverRan    Cause = "never ran" // the cluster refused or could not start it
 )
 
-// Status is what the cluster says about a job.
+// Status is what the cluster reports about a job.
 type Status struct {
 	Phase Phase
 	Cause Cause
@@ -69,7 +69,7 @@ type Engine interface {
 	Submit(jobs []Job) map[string]error
 	// Look asks how jobs stand; those that the cluster does not know are left out.
 	Look(ids []string) (map[string]Status, error)
-	// Output gives what a job printed, from an offset on; the job may not have begun.
+	// Output returns what a job printed, from an offset on; the job may not have begun.
 	Output(id string, from int64) ([]byte, error)
 	// Stop asks a job to end.
 	Stop(id string) error
@@ -85,7 +85,7 @@ type Backend struct {
 	GPU    event.Bytes
 	// New describes the job of an attempt.
 	New func(trial.Launch) (Job, error)
-	// Note is told when the cluster goes away and comes back.
+	// Note is called when the cluster goes away and comes back.
 	Note func(string)
 	Poll time.Duration // 0: a second
 
@@ -110,7 +110,7 @@ type running struct {
 	phase     Phase
 	began     time.Time // it was seen running
 	missing   time.Time // since when the cluster does not know it
-	ended     time.Time // since when the cluster says that it has
+	ended     time.Time // since when the cluster reports that it has
 }
 
 // Open asks the cluster for the first time.
@@ -139,11 +139,11 @@ func (b *Backend) Open() error {
 // leastHost is below what any training needs.
 const leastHost = 64 * event.MiB
 
-// Overhead is what memroom and the cluster's own processes take beside the command.
+// Overhead is what memroom and the cluster's own processes take in addition to the command.
 const Overhead = 128 * event.MiB
 
-// UnknownCard stands for the size of a card that the cluster does not tell: a trial gets a whole
-// one, and is not capped there.
+// UnknownCard stands for the size of a card that the cluster does not report. A trial gets a whole
+// card, and is not capped there.
 const UnknownCard = event.TiB
 
 // took keeps a reading of the capacity. A trial's job asks for its memory and the overhead.
@@ -225,8 +225,8 @@ func (b *Backend) Rejoin(run string, l trial.Launch) (begun bool, err error) {
 // patience is how long a study that is taken up again waits for its cluster.
 const patience = 5 * time.Minute
 
-// lookPatiently asks for one job. What the cluster does not say now it may say in a moment, and
-// without it nobody knows whether the attempt runs.
+// lookPatiently asks for one job until the cluster answers, because without an answer nobody knows
+// whether the attempt runs.
 func (b *Backend) lookPatiently(run string) (known map[string]Status, err error) {
 	for began := time.Now(); ; time.Sleep(b.Poll) {
 		known, err = b.Engine.Look([]string{run})
@@ -421,8 +421,8 @@ func (b *Backend) end(r *running, o trial.Outcome) {
 	b.events <- trial.Happening{Run: r.ID, End: &o, Step: -1}
 }
 
-// outcome puts together what the run itself and the cluster say. The run knows what ran out and how
-// much it took; the cluster knows who ended it from outside.
+// outcome combines the reports of the run itself and of the cluster. The run knows what ran out and
+// how much it took; the cluster knows who ended it from outside.
 func outcome(told *trial.Outcome, s Status, stopped bool, reserved event.Bytes) trial.Outcome {
 	o := trial.Outcome{ExitCode: -1, Launches: 1}
 	if told != nil {

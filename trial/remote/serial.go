@@ -6,7 +6,7 @@ import (
 	"memroom/trial"
 )
 
-// serial lets one at a time ask an engine: a study that is taken up again asks beside the loop.
+// serial lets one at a time ask an engine: a resumed study asks at the same time as the loop.
 type serial struct {
 	mu     sync.Mutex
 	engine Engine

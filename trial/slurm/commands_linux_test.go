@@ -114,8 +114,8 @@ func TestJobsGoAsArrays(t *testing.T) {
 	}
 }
 
-// TestRefusalsAndSilence: a refusal is final and told in Slurm's last line; a controller that does
-// not answer is away.
+// TestRefusalsAndSilence checks that a refusal is final and that its error holds Slurm's last line.
+// A controller that does not answer is away.
 func TestRefusalsAndSilence(t *testing.T) {
 	p, e := play(t)
 	p.says("sbatch.code", "1")

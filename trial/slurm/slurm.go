@@ -37,7 +37,7 @@ type Engine struct {
 	batch int
 }
 
-// Name says who it is.
+// Name returns the name of the engine.
 func (e *Engine) Name() string { return "Slurm" }
 
 // Open looks for the commands.
@@ -80,7 +80,7 @@ func (e *Engine) call(name string, args ...string) (string, error) {
 	return "", fmt.Errorf("%s: %s", name, lastLine(text))
 }
 
-// isAway tells a controller that cannot be reached from one that refuses.
+// isAway reports whether the controller cannot be reached, as opposed to refusing.
 func isAway(text string) bool {
 	for _, words := range []string{"Unable to contact slurm controller", "Connection refused",
 		"Connection timed out", "Socket timed out", "Zero Bytes were transmitted",
@@ -190,7 +190,7 @@ func (e *Engine) Submit(jobs []remote.Job) map[string]error {
 	return failed
 }
 
-// needs are the arguments of sbatch that say what a trial takes.
+// needs returns the arguments of sbatch for what a trial takes.
 func (e *Engine) needs(l trial.Launch) []string {
 	mem := (l.Host + remote.Overhead + event.MiB - 1) / event.MiB
 	args := []string{fmt.Sprintf("--mem=%dM", mem),

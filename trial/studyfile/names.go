@@ -9,7 +9,8 @@ import (
 var sweepKeys = []string{"program", "method", "metric", "parameters", "name", "description",
 	"early_terminate", "command", "project", "entity", "run_cap", "controller", "settings"}
 
-// isSweep tells a W&B sweep from our own study file, which may have a method and parameters too.
+// isSweep distinguishes a W&B sweep from our own study file, which may have a method and parameters
+// too.
 func isSweep(tree map[string]any) bool {
 	if tree["method"] == nil || tree["parameters"] == nil {
 		return false
@@ -131,7 +132,7 @@ func commandWords(line string) []string {
 		}
 	}
 	if quote != 0 {
-		return []string{"sh", "-c", line} // it says what is wrong
+		return []string{"sh", "-c", line} // sh reports what is wrong
 	}
 	if inside {
 		words = append(words, word.String())

@@ -61,7 +61,7 @@ search_space:
 	}
 }
 
-// TestKeysThatNobodyKnows are named, also where a synonym stands beside our own word.
+// TestKeysThatNobodyKnows are named, also where a synonym is used together with our own word.
 func TestKeysThatNobodyKnows(t *testing.T) {
 	for text, want := range map[string]string{
 		"command: x\nsampels: 3":                       "sampels",
@@ -93,7 +93,8 @@ func TestCommandWords(t *testing.T) {
 	}
 }
 
-// TestWholeSteps: a sweep's q_ words with a whole step give integers, as its batch sizes must be.
+// TestWholeSteps checks that a sweep's q_ words with a whole step lead to integers, as its batch
+// sizes must be.
 func TestWholeSteps(t *testing.T) {
 	f, err := Parse("sweep.yaml", []byte(`
 method: random
@@ -144,7 +145,8 @@ func TestSweepsAreTold(t *testing.T) {
 	}
 }
 
-// TestTablesForOneWord: a table in the place of a word gives the word and what else it says.
+// TestTablesForOneWord checks that a table in place of a word is read as the word and the other
+// settings in the table.
 func TestTablesForOneWord(t *testing.T) {
 	for _, c := range []struct{ tree, want map[string]any }{
 		{map[string]any{"metric": map[string]any{"name": "loss", "mode": "min"}},

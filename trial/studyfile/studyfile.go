@@ -21,7 +21,7 @@ import (
 	"memroom/trial"
 )
 
-// File is what a study file says. Zero values mean that it says nothing.
+// File is the content of a study file. A zero value means that the file does not set the field.
 type File struct {
 	Kind       string // own, wandb or katib
 	Name       string
@@ -47,6 +47,7 @@ type File struct {
 	Templates  []string
 	Pattern    string        // of the metric in the output
 	MaxTime    time.Duration // of a trial
+	Budget     time.Duration // of the whole study
 	Space      trial.Space
 	Notes      []string // what of the file is not used, and why
 }
@@ -185,7 +186,7 @@ func (r *reader) texts(key string) []string {
 	return nil
 }
 
-// done gives the first error, or names a key that nobody knows.
+// done returns the first error, or names a key that nobody knows.
 func (r *reader) done(known ...string) error {
 	if err := errors.Join(r.errs...); err != nil {
 		return err
@@ -209,7 +210,7 @@ func keysOf(m map[string]any) []string {
 var ownKeys = []string{"name", "command", "metric", "mode", "search", "scheduler", "max_t", "grace",
 	"reduction", "samples", "seed", "concurrent", "retries", "host_mem", "gpu_mem", "trial_mem",
 	"trial_gpu_mem", "cpus_per_trial", "gpus_per_trial", "env", "templates", "metric_pattern",
-	"max_time", "parameters"}
+	"max_time", "time_budget", "parameters"}
 
 func own(tree map[string]any) (*File, error) {
 	r := &reader{tree: tree}
@@ -221,7 +222,7 @@ func own(tree map[string]any) (*File, error) {
 		HostMem: r.size("host_mem"), GPUMem: r.size("gpu_mem"), TrialMem: r.size("trial_mem"),
 		TrialGPU: r.size("trial_gpu_mem"), CPUs: r.number("cpus_per_trial"),
 		Templates: r.texts("templates"), Pattern: r.text("metric_pattern"),
-		MaxTime: r.duration("max_time")}
+		MaxTime: r.duration("max_time"), Budget: r.duration("time_budget")}
 	f.Mode = modeOf(f.Mode)
 	if _, given := tree["seed"]; given {
 		seed := uint64(r.whole("seed"))
@@ -343,7 +344,7 @@ func wandbCommand(raw any, program string, space trial.Space) []string {
 		words = commandWords(raw)
 	}
 	if program == "" && slices.Contains(words, "${program}") {
-		return nil // the command line gives it
+		return nil // the command line names it
 	}
 	var out []string
 	for _, w := range words {
@@ -368,7 +369,7 @@ func wandbCommand(raw any, program string, space trial.Space) []string {
 	return out
 }
 
-// Flags gives each parameter as an argument: --name=${name}.
+// Flags returns each parameter as an argument: --name=${name}.
 func Flags(space trial.Space, dashes string) []string {
 	var out []string
 	for _, d := range space {

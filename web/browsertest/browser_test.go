@@ -109,7 +109,7 @@ func (p *tab) hear(event any) {
 		if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
 			p.complaints = append(p.complaints, fmt.Sprintf("console: %s", e.Args[0].Value))
 		}
-	// what the browser itself says, such as a violated content security policy
+	// messages of the browser itself, such as a violated content security policy
 	case *cdplog.EventEntryAdded:
 		if e.Entry.Level == cdplog.LevelError || e.Entry.Level == cdplog.LevelWarning {
 			p.complaints = append(p.complaints, "browser: "+e.Entry.Text)
@@ -141,7 +141,7 @@ func replaced(err error) bool {
 	return strings.Contains(err.Error(), "Could not find node with given id")
 }
 
-// eval gives the value of an expression in the page; of a promise, once it is kept.
+// eval returns the value of an expression in the page; of a promise, once it is kept.
 func eval[T any](p *tab, expression string) (value T) {
 	p.t.Helper()
 	p.run(chromedp.Evaluate(expression, &value,

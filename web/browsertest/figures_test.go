@@ -127,7 +127,7 @@ func TestFiguresOfAMillionEvents(t *testing.T) {
 	writeMillion(t, four, "4")
 	s := serve(t, filepath.Join(dir, "home"))
 	for _, c := range []struct{ file, protocol string }{{five, "5"}, {four, "4"}} {
-		p := openAddress(t, s.url+"/snapshots", ".drop")
+		p := openAddress(t, s.url+"/snapshots"+s.ask, ".drop")
 		info, err := os.Stat(c.file)
 		if err != nil {
 			t.Fatal(err)
@@ -180,7 +180,7 @@ func TestFiguresOfAGigabyte(t *testing.T) {
 	}
 	write("5")
 	s := serve(t, filepath.Join(t.TempDir(), "home"))
-	p := openAddress(t, s.url+"/snapshots", ".drop")
+	p := openAddress(t, s.url+"/snapshots"+s.ask, ".drop")
 	start, server, browser := time.Now(), processorTime(s.pid), processorTime(browserPID())
 	p.run(chromedp.SetUploadFiles("#file", []string{file}), chromedp.WaitVisible("#legend .key"))
 	figure("snapshot of 1 GiB, protocol 5, %d events, dropped and drawn: %v; processor time of the "+

@@ -23,6 +23,7 @@ import (
 type server struct {
 	t    *testing.T
 	url  string
+	ask  string // what follows the address and lets one in: ?token=...
 	home string
 	pid  int
 	stop func()
@@ -60,11 +61,12 @@ func serve(t *testing.T, home string, flags ...string) *server {
 		t.Fatalf("memroom serve said nothing: %v", err)
 	}
 	_, s.url, _ = strings.Cut(strings.TrimSpace(line), ": ")
-	s.url = strings.TrimSuffix(s.url, "/")
+	at := strings.LastIndex(s.url, "/")
+	s.url, s.ask = s.url[:at], s.url[at+1:]
 	return s
 }
 
-// record runs a command under memroom and gives its run's ID. Its exit code does not matter.
+// record runs a command under memroom and returns its run's ID. Its exit code does not matter.
 func record(t *testing.T, home string, args ...string) string {
 	t.Helper()
 	memroom, err := binary()
@@ -83,7 +85,7 @@ func record(t *testing.T, home string, args ...string) string {
 	return ids[len(ids)-1].Name()
 }
 
-// shot keeps a picture where MEMROOM_TEST_SHOTS says, for people to look at.
+// shot keeps a picture in the folder that MEMROOM_TEST_SHOTS names, for people to look at.
 func (p *tab) shot(name string) {
 	dir := os.Getenv("MEMROOM_TEST_SHOTS")
 	if dir == "" {
@@ -271,7 +273,7 @@ func getJSON(t *testing.T, url string, v any) {
 
 func TestSnapshotIsDroppedAndShown(t *testing.T) {
 	s := serve(t, filepath.Join(t.TempDir(), "home"))
-	p := openAddress(t, s.url+"/snapshots", ".drop")
+	p := openAddress(t, s.url+"/snapshots"+s.ask, ".drop")
 	p.accessible()
 	file, err := filepath.Abs(filepath.Join("..", "..", "cli", "testdata", "oom.pickle.gz"))
 	if err != nil {
@@ -334,7 +336,7 @@ func TestBadFilesAreSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := openAddress(t, s.url+"/snapshots", ".drop")
+	p := openAddress(t, s.url+"/snapshots"+s.ask, ".drop")
 	for _, c := range []struct{ file, says string }{{"empty.pickle", "empty"},
 		{"large.pickle", "1 MiB"}} {
 		p.run(chromedp.SetUploadFiles("#file", []string{filepath.Join(dir, c.file)}))
@@ -367,8 +369,9 @@ func TestPlanView(t *testing.T) {
 		t.Errorf("the address is %q", at)
 	}
 	p.until(`document.querySelectorAll("#ladder tr").length > 1`)
-	if text := p.text("#ladder tbody td"); !strings.Contains(text, "4 micro-batches") {
-		t.Errorf("24 GiB take a quarter of the batch, and the page says %q", text)
+	if text := p.text("#ladder"); !strings.Contains(text, "loss over the vocabulary in chunks") ||
+		!strings.Contains(text, "2 micro-batches") {
+		t.Errorf("24 GiB take half the batch and the loss in chunks, and the page says %q", text)
 	}
 	p.accessible()
 	p.shot("plan-ladder")
@@ -377,10 +380,24 @@ func TestPlanView(t *testing.T) {
 	p.dark()
 	p.accessible()
 	p.shot("plan-dark")
+
+	// the need over batch, with the card's line; many cards have one verdict
+	p.until(`document.querySelectorAll("#curves .wall").length > 3`)
+	p.run(chromedp.Navigate(s.url+"/plan?preset=gpt2&batch=1&seq=512&devices=2x24GiB"),
+		chromedp.WaitVisible(".plan .banner"))
+	if text := p.text(".plan .headline"); !strings.HasPrefix(text, "Fits on these 2 cards") {
+		t.Errorf("two cards: %q", text)
+	}
+	config, err := filepath.Abs(filepath.Join("..", "..", "examples", "files", "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.run(chromedp.SetUploadFiles("#plan-file", []string{config}))
+	p.until(`document.querySelector(".plan .typed code").textContent.includes("config.json")`)
 	p.quiet()
 }
 
-// TestServerGoesAway: the page says so, and goes on when it is back.
+// TestServerGoesAway: the page shows that it is gone, and goes on when it is back.
 func TestServerGoesAway(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "home")
 	record(t, home, "--name", "one", "--", "true")

@@ -4,6 +4,7 @@ import argparse
 import queue
 import threading
 
+import numpy
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -50,6 +51,22 @@ def evaluate(model, batch):
     return seen
 
 
+def old_types():
+    """Tensors made by the old types of a card, as many public scripts do."""
+    Tensor, Long = torch.cuda.FloatTensor, torch.cuda.LongTensor
+    made = Tensor(2, 3).fill_(1.0), Tensor(torch.Size([2, 3])), Tensor(numpy.ones((2, 3)))
+    made += torch.zeros(2, 3).type(Tensor), torch.zeros(2, 3).type("torch.cuda.FloatTensor")
+    right = all(isinstance(x, Tensor) and x.shape == (2, 3) for x in made)
+    right = right and Tensor().numel() == 0 and made[0].type() == "torch.cuda.FloatTensor"
+    right = right and Long([1, 2]).dtype == torch.int64 and not isinstance(Long([1]), Tensor)
+    right = right and made[0].type(torch.LongTensor).device.type == "cpu"
+    torch.set_default_tensor_type(Tensor)
+    right = right and torch.zeros(1).is_cuda
+    torch.set_default_tensor_type(torch.FloatTensor)
+    if not right or torch.zeros(1).is_cuda:
+        raise SystemExit("old types of tensors are not as on a card")
+
+
 class Samples(torch.utils.data.Dataset):
     def __len__(self):
         return 43
@@ -73,6 +90,7 @@ def main():
     options = argparse.ArgumentParser()
     options.add_argument("--batch-size", type=int, default=8)
     batch = options.parse_args().batch_size
+    old_types()
     torch.manual_seed(0)
     model = Tagger().cuda()
     prepare(model)

@@ -11,6 +11,8 @@ loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 if kind == "sequential":
     model = tf.keras.Sequential([tf.keras.Input((32, 32, 3)), layers.Conv2D(16, 3, padding="same", activation="relu"), layers.MaxPooling2D(),
                                  layers.BatchNormalization(), layers.Flatten(), layers.Dropout(0.5), layers.Dense(10)])
+elif kind == "unbuilt":
+    model = tf.keras.Sequential([layers.Flatten(), layers.Dense(32, activation="relu"), layers.Dense(10)])
 elif kind == "functional":
     tf.keras.mixed_precision.set_global_policy("mixed_float16")
     inputs = tf.keras.Input((32, 32, 3))

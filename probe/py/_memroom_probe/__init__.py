@@ -33,8 +33,14 @@ def start() -> None:
         from . import (
             farewell,
             link,
+            where,
         )  # farewell is needed at the end, when nothing should have to be loaded
 
+        try:
+            where.prepare()
+        except (OSError, ValueError, RuntimeError, ImportError, AttributeError):
+            pass  # no such file, signal or module here: nobody will ask
+        imports.when_imported("numpy.lib.format", where.of_numpy)
         link.open(environ["MEMROOM_PROBE"])
     if "MEMROOM_REHEARSE" in environ or "MEMROOM_APPLY" in environ:
         from . import entries

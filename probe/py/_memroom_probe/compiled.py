@@ -17,10 +17,10 @@ if TYPE_CHECKING:  # a name that type checkers take for true: importing typing t
     from typing import Any
 
 _torch = None
-_codes: list = []  # code objects of ours that torch.compile leaves alone
+_codes: list[Any] = []  # code objects of ours that torch.compile leaves alone
 _leave_alone = None  # torch's function for that, once the compiler is loaded
 in_use = False  # whether the program compiles anything
-_waiting: list = []  # functions called when it begins to
+_waiting: list[Any] = []  # functions called when it begins to
 
 
 def _never() -> bool:

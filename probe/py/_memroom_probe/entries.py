@@ -10,7 +10,7 @@ from . import guard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
-    from typing import Mapping
+    from typing import Any, Mapping
 
 
 def _say(kind: str, text: str, **fields: object) -> object:
@@ -35,7 +35,7 @@ def enter(environ: Mapping[str, str]) -> None:
             guard.fault(part.__name__.strip("_"), error)
 
 
-def _settings(asked: dict, environ: Mapping[str, str]) -> None:
+def _settings(asked: dict[Any, Any], environ: Mapping[str, str]) -> None:
     remedies = _of_level(asked, "env")
     if remedies:
         from . import settings
@@ -43,7 +43,7 @@ def _settings(asked: dict, environ: Mapping[str, str]) -> None:
         settings.install(remedies, _say)
 
 
-def _fit(asked: dict, environ: Mapping[str, str]) -> None:
+def _fit(asked: dict[Any, Any], environ: Mapping[str, str]) -> None:
     remedies = _of_level(asked, "process")
     if remedies:
         from . import fit
@@ -51,20 +51,20 @@ def _fit(asked: dict, environ: Mapping[str, str]) -> None:
         fit.install(remedies, _say)
 
 
-def _rehearse(asked: dict, environ: Mapping[str, str]) -> None:
+def _rehearse(asked: dict[Any, Any], environ: Mapping[str, str]) -> None:
     if "MEMROOM_REHEARSE" in environ:
         from . import rehearse
 
         rehearse.install(asked.get("target") or {}, environ["MEMROOM_REHEARSE"])
 
 
-def _of_level(asked: dict, level: str) -> list[dict]:
+def _of_level(asked: dict[Any, Any], level: str) -> list[dict[Any, Any]]:
     return [
         r for r in asked.get("remedies") or [] if isinstance(r, dict) and r.get("level") == level
     ]
 
 
-def _read(path: str) -> dict:
+def _read(path: str) -> dict[Any, Any]:
     import json
 
     try:

@@ -10,9 +10,9 @@ from . import guard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
-    from typing import Callable
+    from typing import Any, Callable
 
-_last_words: list = []  # functions called before the end, to hand over what they still hold
+_last_words: list[Any] = []  # functions called before the end, to hand over what they still hold
 
 
 def before(fn: Callable[[], object]) -> None:
@@ -36,11 +36,12 @@ def say() -> None:
 
         process.regroup()
         link.send("died", oom.describe(uncaught))
+    spent, elapsed = guard.cost()
     link.send(
         "exit",
         {
-            "spent_us": guard.spent_ns // 1000,
-            "elapsed_us": (guard.now() - guard.began_ns) // 1000,
+            "spent_us": spent // 1000,
+            "elapsed_us": elapsed // 1000,
             "dropped": link.dropped,
             "faults": guard.faults,
         },

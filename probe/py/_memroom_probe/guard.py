@@ -3,11 +3,15 @@
 Every hook adds the processor time it took to `spent_ns`; time for which the machine gave the
 processor to somebody else is not ours. Steps are read so seldom, and what can wait is put off for
 so long, that the sum stays below BUDGET of the time since the first step, whatever the length of
-the steps.
+the steps. Where it does not, because a part costs more in this program than anybody thought, the
+governor gives that part up and tells the monitor. Looks at what the program holds, which the
+monitor asks for or which are made a few times at most, are counted too, in `asked_ns`, and have a
+bound of their own: half of two looks would find nothing.
 """
 
 from __future__ import annotations
 
+import os
 import time
 
 from . import compiled
@@ -36,11 +40,21 @@ GLANCE_NS, GLANCES_NS = 1200, 3600
 # what a hook that only notes the time takes beside what it measures
 NOTE_NS = 700
 MAX_FAULTS = 20  # after so many exceptions of ours the hooks go silent
+# the promise, and the time over which the governor holds hooks to it
+PROMISE, WINDOW_NS = 0.005, 10000000000
+ASKED_NS = 2000000000  # for looks, in each process, before their share counts
 
 spent_ns = 0
 began_ns = now()
 grace_ns = GRACE_NS
+asked_ns = 0  # spent on looks
+ease = 1  # times as long as usual that hooks rest: the readings themselves were too dear
+given_up: set[Any] = set()  # parts that are not done any more
+_costs: dict[Any, Any] = {}  # part -> what it took in this window
+_window_ns = _window_spent = 0  # when the window began, and what was spent until then
+_inside = 0  # what hooks within the one that runs took
 _starting = False
+_counting = False  # the first step has ended
 faults = 0
 silent = False
 
@@ -51,12 +65,72 @@ def start() -> None:
     _starting = True
 
 
-def spend(ns: int) -> None:
-    """Adds what a hook took."""
-    global spent_ns, began_ns, _starting
+def spend(ns: int, part: str) -> None:
+    """Adds what a part took."""
+    global spent_ns, began_ns, _starting, _counting
     spent_ns += ns
     if _starting:
-        spent_ns, began_ns, _starting = 0, now(), False
+        spent_ns, began_ns, _starting, _counting = 0, now(), False, True
+        _next_window()
+        return
+    _costs[part] = _costs.get(part, 0) + ns
+    if spent_ns - _window_spent > PROMISE * WINDOW_NS and _counting:
+        _govern()
+
+
+def spend_inside(ns: int, part: str) -> None:
+    """Adds what a part took within a hook, which does not count it a second time."""
+    global _inside
+    _inside += ns
+    spend(ns, part)
+
+
+def asked(ns: int) -> None:
+    """Adds what a look took, within a hook."""
+    global _inside, asked_ns
+    _inside += ns
+    asked_ns += ns
+
+
+def _after_fork() -> None:
+    global asked_ns
+    asked_ns = 0  # a worker's looks are its own
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def may_ask() -> bool:
+    """Says whether a look may be made."""
+    return asked_ns < ASKED_NS + PROMISE * (now() - began_ns)
+
+
+def cost() -> tuple[int, int]:
+    """(nanoseconds that the probe took since the first step ended, and those that passed)."""
+    return spent_ns + asked_ns, now() - began_ns
+
+
+def _next_window() -> None:
+    global _window_ns, _window_spent
+    _window_ns, _window_spent = now(), spent_ns
+    _costs.clear()
+
+
+def _govern() -> None:
+    """Gives up the costliest part, if the promise was not kept in this window."""
+    global ease
+    took = now() - _window_ns
+    if took < WINDOW_NS:
+        part = max(_costs, key=_costs.__getitem__, default="")
+        if part in _needed:
+            ease *= 2
+        else:
+            given_up.add(part)
+        from . import link
+
+        share = (spent_ns - _window_spent) / max(took, 1)
+        link.send("given_up", {"part": part, "share": share, "eased": part in _needed})
+    _next_window()
 
 
 def overspent() -> float:
@@ -100,29 +174,45 @@ def fault(where: str, error: BaseException) -> None:
         pass
 
 
-def hook(where: str, heavy: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates a hook: counts its time, keeps its exceptions, skips it when hooks are silent.
+_needed: set[Any] = set()  # parts without which steps and phases would not be seen
+
+
+def hook(
+    where: str, heavy: bool = False, needed: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorates a hook: counts its time, keeps its exceptions, skips it when hooks are silent or it
+    was given up. One that is needed is not given up.
 
     A heavy hook is counted by the thread's own clock. That clock is slow to read, so light hooks
-    are counted by the wall clock; one that seems to take longer than LIGHT_NS was interrupted, and
-    counts as that.
+    are counted by the wall clock. One that seems to take longer than LIGHT_NS was interrupted, and
+    counts as that; from then on it is counted as a heavy one, in case it was not.
     """
     clock, most = (used, 1 << 62) if heavy else (now, LIGHT_NS)
+    if needed:
+        _needed.add(where)
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
         quiet = compiled.uncompiled(fn)
 
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            if silent or compiled.compiling():
+            nonlocal clock, most
+            global _inside
+            if silent or compiled.compiling() or where in given_up:
                 return None
-            start = clock()
+            outside, _inside = _inside, 0
+            by, start = clock, clock()
             try:
                 return quiet(*args, **kwargs)
             except Exception as error:
                 fault(where, error)
             finally:
-                spend(min(clock() - start, most))
+                took = by() - start
+                if took > most and by is now:
+                    took, clock, most = most, used, 1 << 62
+                spend(max(0, took - _inside), where)
+                _inside = outside + took
 
-        return compiled.left_alone(guarded)
+        answer: Callable[..., Any] = compiled.left_alone(guarded)
+        return answer
 
     return decorate

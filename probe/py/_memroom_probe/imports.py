@@ -15,8 +15,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
     from typing import Any, Callable
 
-_before: dict = {}  # module name -> functions of the spec, called before the module's code runs
-_after: dict = {}  # module name -> functions of the module, called after it has run
+_before: dict[
+    Any, Any
+] = {}  # module name -> functions of the spec, called before the module's code runs
+_after: dict[Any, Any] = {}  # module name -> functions of the module, called after it has run
 
 
 def when_imported(name: str, fn: Callable[[Any], object]) -> None:
@@ -41,7 +43,7 @@ def before_import(name: str, fn: Callable[[Any], object]) -> bool:
     return True
 
 
-def _watch(table: dict, name: str, fn: Callable[[Any], object]) -> None:
+def _watch(table: dict[Any, Any], name: str, fn: Callable[[Any], object]) -> None:
     table.setdefault(name, []).append(fn)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
@@ -77,6 +79,9 @@ class _Finder:
         return None
 
 
+_IMPORTLIB = "<frozen importlib._bootstrap>"
+
+
 def _wrap(spec: Any) -> None:
     """Puts our calls around the loader's exec_module. Loaders that are classes (built-in, frozen)
     are left alone.
@@ -101,6 +106,9 @@ def _wrap(spec: Any) -> None:
             for fn in _after.get(spec.name, ()):
                 _call(fn, module)
 
+    # Python leaves the frames of importlib out of a traceback, where nothing else is among them. A
+    # module that fails must look as it does without us.
+    exec_module.__code__ = exec_module.__code__.replace(co_filename=_IMPORTLIB)
     try:
         loader.exec_module = exec_module
     except AttributeError:  # a loader with slots: the module is imported unwatched

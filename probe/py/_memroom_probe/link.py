@@ -110,7 +110,7 @@ def commands() -> list[dict[str, Any]]:
 
 def _connect() -> bool:
     global _sock, _inode, _retry_at, _retry_s, _greeted
-    if time.monotonic() < _retry_at:
+    if _path is None or time.monotonic() < _retry_at:
         return False
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
@@ -147,6 +147,8 @@ def _ours(sock: _socket.socket) -> bool:
 
 def _alive() -> bool:
     """Says whether the descriptor is still our socket; if not it is forgotten, not closed."""
+    if _sock is None:
+        return False
     try:
         if os.fstat(_sock.fileno()).st_ino == _inode:
             return True
@@ -175,7 +177,8 @@ def _flush() -> bool:
 def _drop() -> None:
     global _retry_at
     _retry_at = time.monotonic() + _retry_s
-    _forget(_sock.close)
+    if _sock is not None:
+        _forget(_sock.close)
 
 
 def _forget(release: Callable[[], object]) -> None:

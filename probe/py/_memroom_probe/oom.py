@@ -7,6 +7,10 @@ from __future__ import annotations
 import sys
 import types
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 MAX_FRAMES = 32
 MAX_TEXT = 4000
 
@@ -49,7 +53,7 @@ def wall(error: BaseException) -> str:
     return "host" if isinstance(error, MemoryError) else ""
 
 
-def describe(error: BaseException) -> dict:
+def describe(error: BaseException) -> dict[Any, Any]:
     """The fields of a `died` message. An exception raised while another was handled tells the first
     one's wall too.
     """
@@ -65,7 +69,7 @@ def describe(error: BaseException) -> dict:
     }
 
 
-def traceback_frames(traceback: types.TracebackType | None) -> list[dict]:
+def traceback_frames(traceback: types.TracebackType | None) -> list[dict[Any, Any]]:
     """The frames of a traceback, innermost first, at most MAX_FRAMES of them."""
     frames = []
     while traceback is not None:
@@ -74,9 +78,9 @@ def traceback_frames(traceback: types.TracebackType | None) -> list[dict]:
     return frames[::-1][:MAX_FRAMES]
 
 
-def current_frames(skip: int = 1) -> list[dict]:
+def current_frames(skip: int = 1) -> list[dict[Any, Any]]:
     """The Python frames of this thread, innermost first, without the probe's own."""
-    frames: list = []
+    frames: list[Any] = []
     frame: types.FrameType | None = sys._getframe(skip)
     while frame is not None and len(frames) < MAX_FRAMES:
         if "_memroom_probe" not in frame.f_code.co_filename:
@@ -85,6 +89,6 @@ def current_frames(skip: int = 1) -> list[dict]:
     return frames
 
 
-def _frame(frame: types.FrameType, line: int | None) -> dict:
+def _frame(frame: types.FrameType, line: int | None) -> dict[Any, Any]:
     code = frame.f_code
     return {"file": code.co_filename, "name": code.co_name, "line": line or 0}

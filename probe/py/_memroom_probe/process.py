@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _regrouped = False  # the group's own word about our rank was told
 # key -> an encoded message worth repeating to a monitor that was not there the first time
-_known: dict = {}
+_known: dict[Any, Any] = {}
 
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 _WORLD = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
-def hello() -> dict:
+def hello() -> dict[Any, Any]:
     """The fields of the hello message. Only the program's name is told, never its arguments."""
-    from . import wire
+    from . import where, wire
 
     rank, world = _number(_RANK), _number(_WORLD)
     if rank is None:
@@ -31,6 +35,7 @@ def hello() -> dict:
         "local_rank": _number(_LOCAL_RANK),
         "world": world,
         "run": os.environ.get("MEMROOM_RUN", ""),
+        "where": where.known(),
     }
 
 
@@ -58,7 +63,7 @@ def _group() -> tuple[int | None, int | None]:
     return None, _number(_WORLD)
 
 
-def remember(key: str, kind: str, fields: dict) -> None:
+def remember(key: str, kind: str, fields: dict[Any, Any]) -> None:
     """Sends a message that every monitor of this process should hear, now and after a reconnect."""
     from . import link, wire
 
@@ -86,7 +91,8 @@ def _program() -> str:
         elif word in ("-W", "-X", "--check-hash-based-pycs"):
             expect_value = True
         elif not word.startswith("-"):
-            return word[:500]
+            answer: str = word[:500]
+            return answer
     return ""
 
 

@@ -55,7 +55,7 @@ _VARIABLES = {
 }
 
 
-def install(remedies: list[dict], say: Say) -> None:
+def install(remedies: list[dict[Any, Any]], say: Say) -> None:
     """Arranges that each remedy is in force when its framework is loaded, or says why not."""
     pairs = []
     for remedy in remedies:
@@ -79,7 +79,7 @@ def _text(value: object) -> str:
     return str(value) if not isinstance(value, bool) else ("True" if value else "False")
 
 
-def _set_variable(name: str, params: dict, say: Say) -> None:
+def _set_variable(name: str, params: dict[Any, Any], say: Say) -> None:
     module, variable, param, default = _VARIABLES[name]
     if variable in os.environ:
         say("declined", "%s is already set by the user" % variable, id=name)

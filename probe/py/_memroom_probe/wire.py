@@ -5,6 +5,12 @@ The probe writes JSON by itself, because importing `json` would double its start
 the Go side together.
 """
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 PROTOCOL = 1
 
 # Columns of a row of a `steps` message, in order.
@@ -60,14 +66,14 @@ def dumps(value: object) -> str:
     return _quote(str(value))
 
 
-def line(kind: str, fields: dict) -> bytes:
+def line(kind: str, fields: dict[str, Any]) -> bytes:
     """One message as bytes, newline included."""
-    message: dict = {"t": kind}
+    message: dict[str, Any] = {"t": kind}
     message.update(fields)
     return (dumps(message) + "\n").encode("ascii")
 
 
-def parse(data: bytes) -> "dict | None":
+def parse(data: bytes | bytearray) -> dict[str, Any] | None:
     """A command as a dict, or None if the line is not one."""
     import json
 

@@ -15,7 +15,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
-from .. import compiled, guard, imports, link
+from .. import compiled, guard, imports, link, where
 from . import holders, host, models, steps
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def install(torch: Any) -> None:
     @compiled.left_alone
     @functools.wraps(original)
     def load(*args: Any, **kwargs: Any) -> Any:
+        if args and not kwargs.get("mmap"):
+            where.reads(args[0])
         loaded = original(*args, **kwargs)
         if not kwargs.get("mmap"):  # else pages of the file, which all processes share
             _loaded(loaded)
@@ -60,14 +62,16 @@ def _hook_safetensors(module: Any) -> None:
     def load_file(*args: Any, **kwargs: Any) -> dict[str, Tensor]:
         loaded = load(*args, **kwargs)
         _loaded(loaded)
-        return loaded
+        answer: dict[str, Tensor] = loaded
+        return answer
 
     def saver(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def save(tensors: dict[str, Tensor], *args: Any, **kwargs: Any) -> bytes | None:
             result = original(tensors, *args, **kwargs)
             saved(tensors, result, moved="all" if copies else "card")
-            return result
+            answer: bytes | None = result
+            return answer
 
         return save
 

@@ -188,7 +188,8 @@ def _note(found: Seen, name: str, where: str, value: Any) -> None:
 
 
 def _size(thing: Any) -> int:
-    return thing.numel() * thing.element_size() if hasattr(thing, "numel") else thing.nbytes
+    answer: int = thing.numel() * thing.element_size() if hasattr(thing, "numel") else thing.nbytes
+    return answer
 
 
 def _is_data(thing: Any) -> bool:
@@ -205,7 +206,7 @@ def _tensors(value: Any) -> List[Any]:
         return [value]
     if type(value) not in (list, tuple, dict) or len(value) > MOST_THINGS:
         return []
-    found = []
+    found: list[Any] = []
     for thing in list(value.values()) if type(value) is dict else value:
         if type(thing) in (list, tuple):
             found.extend(t for t in thing if _is_data(t))

@@ -13,7 +13,7 @@ import types
 from typing import TYPE_CHECKING, Any, Callable, Dict, Tuple
 
 from .. import compiled, guard, link
-from . import holders, host
+from . import holders, host, steps
 
 if TYPE_CHECKING:
     import torch
@@ -171,7 +171,17 @@ def hook_tf_iterators(module: Any) -> None:
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
-        element = original(self)
+        if steps.resting:
+            element = original(self)
+        else:
+            before, steps.phase = steps.phase, "load"
+            began = guard.now()
+            try:
+                element = original(self)
+            finally:
+                steps.wait_ns += guard.now() - began
+                steps.phase = before
+                guard.spent_ns += 2 * guard.NOTE_NS
         if filling:
             filled()
         return element

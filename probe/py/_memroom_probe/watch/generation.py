@@ -8,7 +8,7 @@ a few times a second. Only weak references to them are kept.
 import functools
 import sys
 import weakref
-from typing import Any
+from typing import Any, List
 
 from .. import compiled, guard, link
 from . import holders, host, models
@@ -20,7 +20,7 @@ STEP = 1.2  # times as much as was told before: told again, so seldom that its c
 MANY = 4  # caches alive, from which on who holds them is looked for
 MOST = 4096  # caches that are known
 
-_known: list = []  # weak references to caches
+_known: List[Any] = []  # weak references to caches
 _due_ns = 0
 _told = (0, 0)  # bytes and caches that were told
 
@@ -79,7 +79,7 @@ def _look(cache: Any) -> None:
         _tell(cache, total, sized)
 
 
-def _tell(cache: Any, total: int, sized: list) -> None:
+def _tell(cache: Any, total: int, sized: List[Any]) -> None:
     largest, _, widest = max(sized, key=lambda item: item[0])
     keys = next(iter(_tensors(widest)), None)
     shape = list(getattr(keys, "shape", ()))

@@ -1,30 +1,24 @@
-"""What grows on the Python heap: objects by type and tensors by shape, and which variables hold
-what grew.
+"""Which variables hold what grows, in host memory or on a card.
 
-Asked for by the monitor when the floor rises, on a card or in host memory, or by the user. The
-first count is the baseline, the second tells the difference. Walking the heap takes a while: it is
-never done unasked.
+Asked for by the monitor when the floor rises, or by the user. The first look is the baseline, the
+second tells the difference. A look takes a while: it is never made unasked.
 """
 
-import collections
-import gc
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List
 
 from .. import link
 from . import holders, host, models, steps
 
-MAX_TYPES = 20
 MAX_HOLDERS = 3
-APART = 12  # steps between two counts, at least
+APART = 12  # steps between two looks, at least
 SHARE = 0.1  # of the growth, below which a variable is not worth naming
 MOST = 0.4  # of the growth that variables hold by themselves; below it graphs come first
 LEAST = 1 << 15  # bytes of growth: less is no leak
 GRAPH = 8  # nodes: the parts of one operation
 
 _torch: Any = None
-_before: Optional[Dict[str, int]] = None  # type name -> count at the last request
-_held_before: holders.Found = {}  # what the variables held then
-_looked = -1  # step of the last count
+_before: holders.Found = {}  # what the variables held at the last look
+_looked = -1  # step of the last look
 _level = (0, 0)  # bytes of the heap and of the card's allocator then
 
 
@@ -34,7 +28,7 @@ def install(torch: Any) -> None:
 
 
 def tell(asked: Dict[str, Any]) -> str:
-    """Counts; tells what grew since the last count. Gives a sentence for the answer. A second count
+    """Looks; tells what grew since the last look. Gives a sentence for the answer. A second look
     that is asked for too soon is made some steps later: the monitor hears of many steps at once.
     """
     if _looked <= steps.step < _looked + APART and steps.step > 0:
@@ -44,41 +38,23 @@ def tell(asked: Dict[str, Any]) -> str:
 
 
 def _tell() -> str:
-    global _before, _held_before, _level, _looked
-    _looked = steps.step
-    held_before, _held_before = _held_before, holders.look()
+    global _before, _level, _looked
+    first, _looked = _looked < 0, steps.step
+    before, _before = _before, holders.look()
     level, _level = _level, (host.heap(), _on_card())
-    held = _grown(held_before, _held_before, [now - then for now, then in zip(_level, level)])
-    counts, sizes = _count()
-    first, _before, before = _before is None, counts, _before or {}
+    held = _grown(before, _before, [now - then for now, then in zip(_level, level)])
     if first:
-        _send([], [])
-        return "counted %d types; ask again for what grew" % len(counts)
-    grown = sorted(
-        ((count - before.get(name, 0), name) for name, count in counts.items()), reverse=True
-    )
-    grown = [(growth, name) for growth, name in grown if growth > 0]
-    grown.sort(
-        key=lambda g: (-g[0] * sizes.get(g[1], 0) // counts[g[1]], -g[0])
-    )  # most bytes first, then most objects
-    types = [
-        {"type": name, "count": counts[name], "growth": growth, "bytes": sizes.get(name, 0)}
-        for growth, name in grown[:MAX_TYPES]
-    ]
-    _send(types, held)
-    return "%d types grew" % len(grown)
-
-
-def _send(types: List[Dict[str, Any]], held: List[Dict[str, Any]]) -> None:
-    answer = {"step": steps.step, "types": types, "holders": held, "built": models.built()}
-    link.send("heap", answer)
+        held = []
+    link.send("heap", {"step": steps.step, "holders": held, "built": models.built()})
+    return "looked; ask again for what grew" if first else "%d variables grew" % len(held)
 
 
 def _on_card() -> int:
     """Bytes of the current card's allocator, 0 where CUDA is not in use."""
     if _torch is None or not _torch.cuda.is_initialized():
         return 0
-    return _torch.cuda.memory_allocated()
+    answer: int = _torch.cuda.memory_allocated()
+    return answer
 
 
 def _grown(before: holders.Found, now: holders.Found, level: List[int]) -> List[Dict[str, Any]]:
@@ -126,33 +102,3 @@ def _told(holder: holders.Holder) -> Dict[str, Any]:
         "models": max(0, holder.models),
         "fills": holder.fills,
     }
-
-
-def _count() -> Tuple[Dict[str, int], Dict[str, int]]:
-    """Objects by type name, and bytes of tensors by shape. Types are compared, never instances:
-    asking a proxy for its class would run the program's code.
-    """
-    things = gc.get_objects()
-    by_type = collections.Counter(map(type, things))
-    counts: Dict[str, int] = {}
-    sizes: Dict[str, int] = {}
-    tensors = set()
-    for kind, count in by_type.items():
-        if _torch is not None and issubclass(kind, _torch.Tensor):
-            tensors.add(kind)
-        else:
-            name = "%s.%s" % (kind.__module__, kind.__qualname__)
-            counts[name] = counts.get(name, 0) + count
-    for thing in (t for t in things if type(t) in tensors):
-        try:
-            name = "%s %s %s %s" % (
-                type(thing).__name__,
-                list(thing.shape),
-                str(thing.dtype)[6:],
-                thing.device.type,
-            )
-            sizes[name] = sizes.get(name, 0) + thing.numel() * thing.element_size()
-        except Exception:  # a tensor subclass that does not answer
-            continue
-        counts[name] = counts.get(name, 0) + 1
-    return counts, sizes

@@ -406,7 +406,8 @@ def together(found: Found) -> Holder | None:
     (variable, file), (count, holder) = max(sums.items(), key=lambda item: item[1][0])
     if holder.name == variable:
         holder.count = count
-        return holder
+        answer: Holder | None = holder
+        return answer
     whole = Holder(variable, (holder.file, holder.line, holder.code))
     whole.count = count
     return whole
@@ -540,7 +541,7 @@ def _file_of(module: object) -> str:
 
 
 _LIBRARIES = re.compile(
-    r"[/\\](site|dist)-packages[/\\]|^<frozen|_memroom_probe|[/\\]pip[/\\]memroom[/\\]"
+    r"[/\\](site|dist)-packages[/\\]|^<frozen|_memroom_probe|[/\\]python[/\\]memroom[/\\]"
 )
 _STANDARD = tuple({sys.prefix + "/lib/python", sys.base_prefix + "/lib/python"})
 

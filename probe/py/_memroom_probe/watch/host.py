@@ -4,7 +4,7 @@ that.
 
 import ctypes
 import os
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -72,6 +72,14 @@ def _find_mallinfo() -> Any:
 _mallinfo = _find_mallinfo()
 own = 0  # bytes of the heap that the probe took for itself while it carried out commands
 
+# (bytes in use, most of them ever) of a pool that a framework keeps in malloc's memory; None where
+# it keeps none
+pool: Optional[Callable[[], Optional[Tuple[int, int]]]] = None
+REGION = 1 << 20  # bytes of a pool's smallest region
+_regions = 0  # bytes of regions that were seen to come into the pool
+_region = 0  # the last one's: each is larger than the one before
+_before = (0, 0)  # malloc's bytes and the most that was in use of the pool, when last read
+
 
 def heap() -> int:
     """Bytes the program holds by malloc, tensors in host memory among them; 0 unknown. Unlike pages
@@ -81,4 +89,26 @@ def heap() -> int:
     if _mallinfo is None:
         return 0
     info = _mallinfo()
-    return info.uordblks + info.hblkhd - own
+    held = info.uordblks + info.hblkhd - own
+    return _in_use(held) if pool is not None else held
+
+
+def _in_use(held: int) -> int:
+    """Malloc's bytes with what is in use of a framework's pool, and without the regions by which
+    the pool has grown since the first reading. Regions double, so one is told from the program's
+    own memory by its size, and by the pool's peak having risen.
+    """
+    global pool, _regions, _region, _before
+    inside = pool() if pool is not None else None
+    if inside is None:
+        pool = None
+        return held
+    used, peak = inside
+    rise = held - _before[0]
+    if _before[0] and rise >= REGION and peak > _before[1]:
+        region = 1 << (rise.bit_length() - 1)
+        if region > _region:
+            _region = region
+            _regions += region
+    _before = held, peak
+    return held - _regions + used

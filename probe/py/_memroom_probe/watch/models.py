@@ -1,8 +1,8 @@
 """Models that a program builds one after the other and does not let go of: trials of a search,
 folds of a cross-validation, a loop over settings.
 
-Counted when a new model begins: then the ones before are complete, and gone or kept. Counting walks
-the list of all Python objects, so it is done as seldom as its cost asks for. When a class of models
+Counted when a new model begins: then the ones before are complete, and gone or kept. Counting looks
+at every live module, so it is done as seldom as its cost asks for. When a class of models
 has become more at several counts in a row, garbage is collected once, to tell models that somebody
 holds from those that wait for the collector.
 """
@@ -12,7 +12,7 @@ import sys
 import types
 from typing import Any, Dict, Iterator, List, Set, Tuple
 
-from .. import guard, link
+from .. import guard, link, made
 from . import holders, host, steps
 
 PAUSE_NS = 200000000  # without a new parameter: what comes next is another model
@@ -127,20 +127,6 @@ def _suspect(cls: type, count: int) -> None:
     )
 
 
-def _bases() -> List[type]:
-    """The classes whose instances are models, or keep what belongs to one."""
-    torch, keras = sys.modules.get("torch"), sys.modules.get("keras")
-    return [
-        base
-        for base in (
-            getattr(getattr(torch, "nn", None), "Module", None),
-            getattr(getattr(torch, "optim", None), "Optimizer", None),
-            getattr(keras, "Model", None),
-        )
-        if base is not None
-    ]
-
-
 def _is_torch(cls: type) -> bool:
     return any(base.__module__.startswith("torch.") for base in cls.__mro__)
 
@@ -149,11 +135,7 @@ def _live() -> Dict[type, List[Any]]:
     """Class -> its live models that are no part of another one; an optimizer of torch counts where
     the model of its parameters is gone.
     """
-    bases = _bases()
-    things = gc.get_objects()
-    kinds = {kind for kind in set(map(type, things)) if any(base in kind.__mro__ for base in bases)}
-    found = [thing for thing in things if type(thing) in kinds]
-    del things
+    found = made.modules.live() + made.optimizers.live() + made.keras_models.live()
     parts: Set[int] = set()
     for thing in found:
         parts.update(map(id, _parts(thing)))

@@ -12,7 +12,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .. import compiled, guard, imports, process
+from .. import compiled, guard, imports, made, process
 from . import (
     checkpoints,
     evaluation,
@@ -22,10 +22,10 @@ from . import (
     steps,
     tables,
     torch_account,
-    torch_compiled,
     torch_oom,
     torch_rest,
     torch_stacks,
+    torch_unseen,
     workers,
 )
 
@@ -37,6 +37,10 @@ now = guard.now
 
 _torch: Any = None
 _leader = steps.Leader()
+_unseen = torch_unseen.Unseen()
+_by_hand = torch_unseen.ByHand()
+_PATIENCE = 64  # passes with an optimizer but without a step of it
+_passes = 0
 # the optimizer that ended the last step
 _stepped: weakref.ref[Optimizer] | None = None
 _devices: tuple[int, ...] = ()  # the CUDA devices it uses
@@ -64,7 +68,6 @@ def install(torch: Any) -> None:
         evaluation.install,
         checkpoints.install,
         torch_account.install,
-        torch_compiled.install,
         torch_stacks.install,
         torch_oom.install,
     ):
@@ -74,6 +77,7 @@ def install(torch: Any) -> None:
             guard.fault(part.__module__ + "." + part.__name__, error)
     imports.when_imported("torch.utils.data.dataloader", _hook_loader)
     imports.when_imported("torch.utils.data._utils.fetch", workers.hook)
+    imports.when_imported("multiprocessing.process", workers.hook_processes)
     imports.when_imported("transformers.modeling_utils", _hook_pretrained)
     imports.when_imported("transformers.cache_utils", generation.hook)
     if (process.world() or 1) > 1:
@@ -143,8 +147,14 @@ def _before_step(optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> 
 def _after_step(optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
     if compiled.compiling():
         return
+    _by_hand.on = False
     if compiled.in_use:
-        torch_compiled.stepped_as_usual(optimizer)
+        _unseen.told(optimizer)
+    _stepped_once(optimizer)
+
+
+@compiled.left_alone
+def _stepped_once(optimizer: Optimizer) -> None:
     if not steps.resting:
         _step_ends(optimizer)
     else:
@@ -169,7 +179,7 @@ def _glance(optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
         torch_rest.back()
 
 
-@guard.hook("optimizer ends", heavy=True)
+@guard.hook("optimizer ends", heavy=True, needed=True)
 def _step_ends(optimizer: Optimizer) -> None:
     global _stepped, _devices
     steps.optimizer_ns += now() - _step_began
@@ -183,28 +193,32 @@ def _step_ends(optimizer: Optimizer) -> None:
     elif _looked != steps.flushes:
         _devices = _devices_of(optimizer)
     steps.close(reading, _devices)
-    if steps.resting:
+    if steps.resting and optimizer is not _by_hand:
         torch_rest.aside()
 
 
 def _hook_optimizers(torch: Any) -> None:
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its attribute
-    if hasattr(module, "register_optimizer_step_post_hook"):  # since 2.0
+    hooked = hasattr(module, "register_optimizer_step_post_hook")  # since 2.0
+    if hooked:
         before = module.register_optimizer_step_pre_hook(_before_step)
         after = module.register_optimizer_step_post_hook(_after_step)
         hooks = getattr(module, "_global_optimizer_pre_hooks", {})
         torch_rest.place(hooks, before.id, _before_step, torch_rest.nothing)
         hooks = getattr(module, "_global_optimizer_post_hooks", {})
         torch_rest.place(hooks, after.id, _after_step, _glance)
-        return
-    init = module.Optimizer.__init__
+    made.install(torch, _made if hooked else _made_before_hooks)
 
-    @functools.wraps(init)
-    def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
-        _wrap_step(type(self))
 
-    module.Optimizer.__init__ = __init__
+@guard.hook("optimizer made")
+def _made(optimizer: Optimizer) -> None:
+    _by_hand.on = False
+    _unseen.made(optimizer)
+
+
+def _made_before_hooks(optimizer: Optimizer) -> None:
+    _wrap_step(type(optimizer))
+    _made(optimizer)
 
 
 def _wrap_step(cls: type[Optimizer]) -> None:
@@ -235,12 +249,7 @@ def _hook_backward(torch: Any) -> None:
     original = torch.autograd.backward
 
     @compiled.left_alone
-    @functools.wraps(original)
-    def backward(*args: Any, **kwargs: Any) -> None:
-        if compiled.compiling():
-            return original(*args, **kwargs)
-        if compiled.in_use:
-            _compiled_steps()
+    def timed(*args: Any, **kwargs: Any) -> Any:
         if steps.resting and steps.phase != "eval":
             return original(*args, **kwargs)
         entered = _enter_backward()
@@ -252,17 +261,80 @@ def _hook_backward(torch: Any) -> None:
             if steps.phase == "backward":
                 steps.phase = "forward"
 
+    @compiled.left_alone
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if compiled.compiling():
+            return original(*args, **kwargs)
+        if compiled.in_use:
+            _compiled_steps()
+        if not _by_hand.on:
+            if steps.step == 0:
+                _wait_for_steps()
+            return timed(*args, **kwargs)
+        _pass_begins(args[0] if args else kwargs.get("tensors"))
+        try:
+            return timed(*args, **kwargs)
+        finally:
+            _pass_ends()
+
     torch.autograd.backward = backward
     torch_rest.place(vars(torch.autograd), "backward", backward, original)
+    _hook_grad(torch)
+
+
+def _hook_grad(torch: Any) -> Any:
+    """Functional programs call torch.autograd.grad, and so does torch.func."""
+    original = torch.autograd.grad
+
+    @compiled.left_alone
+    @functools.wraps(original)
+    def grad(*args: Any, **kwargs: Any) -> Any:
+        if not _by_hand.on or compiled.compiling():
+            return original(*args, **kwargs)
+        _pass_begins(args[0] if args else kwargs.get("outputs"))
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _pass_ends()
+
+    def restore() -> Any:  # the compiler knows torch's own function by identity
+        if torch.autograd.grad is grad:
+            torch.autograd.grad = original
+
+    torch.autograd.grad = grad
+    compiled.when_used(restore)
+
+
+def _wait_for_steps() -> Any:
+    """Counts passes of a program whose optimizer, if it has one, has not stepped yet."""
+    global _passes
+    _passes += 1
+    if _passes == _PATIENCE:
+        _by_hand.on = True
+
+
+@guard.hook("pass begins")
+def _pass_begins(outputs: Any) -> None:
+    """Ends the step that was made by hand since the last pass, if one was."""
+    global _step_began
+    if _by_hand.begins(outputs):
+        _step_began = now()
+        _stepped_once(_by_hand)
+
+
+@guard.hook("pass ends")
+def _pass_ends() -> None:
+    _by_hand.ends()
 
 
 @guard.hook("compiled steps")
 def _compiled_steps() -> None:
     """Ends the steps that were part of a compiled program since the last backward pass."""
     global _step_began
-    for optimizer in torch_compiled.stepped():
+    for optimizer in _unseen.stepped():
         _step_began = now()
-        _after_step(optimizer)
+        _stepped_once(optimizer)
 
 
 @compiled.uncompiled
@@ -273,21 +345,23 @@ def _enter_backward() -> int:
         _backward_begins()
     elif began >= _backward_due:
         _read_at_backward(began)
+        began = now()
     steps.phase = "backward"
     entered = now()
-    guard.spent_ns += min(entered - began, guard.LIGHT_NS)
+    guard.spent_ns += min(entered - began, guard.LIGHT_NS) + guard.NOTE_NS
     return entered
 
 
-@guard.hook("backward", heavy=True)
+@guard.hook("backward", heavy=True, needed=True)
 def _backward_begins() -> None:
     """The first backward pass of all, or after an evaluation, which it ends."""
     if steps.phase == "eval":
         evaluation.ends()
-        steps.mark("eval", False, *first_reading()[1:3])
+        steps.mark("eval", False, first_reading())
     steps.backward_begins()
 
 
+@guard.hook("reading at backward", heavy=True)
 def _read_at_backward(began: int) -> None:
     """Reads what the forward pass left, as often as that is cheap. Several devices in one process
     step in turns: the last one that was read counts.
@@ -327,6 +401,7 @@ def _hook_loader(module: Any) -> None:
             finally:
                 steps.wait_ns += now() - began
                 steps.phase = before
+                guard.spent_ns += 2 * guard.NOTE_NS
         if feeding.waiting:
             feeding.batch(self, data)
         return data
@@ -359,7 +434,7 @@ def _wrap_eval(cls: type[Module]) -> None:
     cls.eval = eval
 
 
-@guard.hook("eval", heavy=True)
+@guard.hook("eval", heavy=True, needed=True)
 def _eval_begins(module: Module) -> None:
     """A module in training that is switched to evaluation begins a phase, which the next backward
     pass ends.
@@ -372,7 +447,7 @@ def _eval_begins(module: Module) -> None:
     if (
         parameter is not None and parameter.requires_grad
     ):  # frozen parts are kept in eval mode all along
-        steps.mark("eval", True, *first_reading()[1:3])
+        steps.mark("eval", True, first_reading())
         steps.phase = "eval"
         torch_rest.back()  # the next backward pass ends the phase
         evaluation.begins(module)
@@ -384,7 +459,7 @@ def _hook_save(torch: Any) -> None:
 
     @compiled.left_alone
     @functools.wraps(original)
-    def save(*args: Any, **kwargs: Any) -> None:
+    def save(*args: Any, **kwargs: Any) -> Any:
         if compiled.compiling():
             return original(*args, **kwargs)
         before = _save_begins()
@@ -401,17 +476,17 @@ def _hook_save(torch: Any) -> None:
     torch.save = save
 
 
-@guard.hook("save begins", heavy=True)
+@guard.hook("save begins", heavy=True, needed=True)
 def _save_begins() -> str:
     before, steps.phase = steps.phase, "save"
-    steps.mark("save", True, *first_reading()[1:3])
+    steps.mark("save", True, first_reading())
     return before
 
 
-@guard.hook("save ends", heavy=True)
-def _save_ends(before: str | None) -> None:
+@guard.hook("save ends", heavy=True, needed=True)
+def _save_ends(before: str | None) -> Any:
     steps.phase = before or "forward"
-    steps.mark("save", False, *first_reading()[1:3])
+    steps.mark("save", False, first_reading())
 
 
 def _empty_cache(asked: dict[str, Any]) -> str:

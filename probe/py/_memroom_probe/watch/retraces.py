@@ -8,7 +8,7 @@ value or a tensor's shape, is read from the arguments.
 import functools
 import inspect
 import sys
-from typing import Any
+from typing import Any, Dict, List
 
 from .. import guard, link
 from . import host, models
@@ -17,7 +17,9 @@ MANY, RECENT = 12, 5  # traces of a function in all, and of its last ten calls
 STEP = 1.5  # times as many as were told before: told again
 MOST_FUNCTIONS = 1000
 
-_seen: dict = {}  # code -> [traces, heap at the second trace, arguments before, causes, told]
+_seen: Dict[
+    Any, Any
+] = {}  # code -> [traces, heap at the second trace, arguments before, causes, told]
 
 
 def hook(module: Any) -> None:
@@ -61,7 +63,7 @@ def _recent(manager: Any, code: Any) -> int:
     return len(manager._detectors[code]._calls_per_tracings)
 
 
-def _described(frame: Any) -> dict:
+def _described(frame: Any) -> Dict[str, Any]:
     """Name of an argument -> (kind, what of it matters), of the call that traced."""
     given, function = frame.f_locals, frame.f_locals.get("self")
     args, kwargs = given.get("args", ()), given.get("kwds", given.get("kwargs", {}))
@@ -91,7 +93,7 @@ def _change(before: Any, after: Any) -> str:
     return "shape" if after[0] == "tensor" else "value"
 
 
-def _tell(code: Any, known: list) -> None:
+def _tell(code: Any, known: List[Any]) -> None:
     traces, level, arguments, causes, _ = known
     (name, change), times = max(causes.items(), key=lambda item: item[1], default=(("", ""), 0))
     file, line = models.line()

@@ -130,7 +130,11 @@ def _call() -> None:
     _calls[:] = [call for call in _calls if call[0] > step]
     _next_call()
     for _, fn, _ in ready:
-        fn(step)
+        part = fn.__module__.rpartition(".")[2]
+        if part not in guard.given_up:
+            before = guard.used()
+            fn(step)
+            guard.spend_inside(guard.used() - before, part)
 
 
 def before_backward(fn: Callable[[], object]) -> None:
@@ -206,17 +210,17 @@ def _gap(took: int) -> int:
     apart while they have anything left; when they have spent it all, up to twice as far apart as
     their share asks for.
     """
-    fair = _cost / (SHARE * took + 1)
+    fair = guard.ease * _cost / (SHARE * took + 1)
     over = guard.overspent()
     if step < FIRST_STEPS:
         return 1
-    if over < 0 or step < _awake:
+    if (over < 0 or step < _awake) and guard.ease == 1:
         return int(min(fair + 1, MOST_GAP if step < _rose + 20 else QUIET_GAP))
     return 1 + int(
         min(
             fair + over / (guard.BUDGET * took + 1),
             2 * max(fair, MOST_GAP),
-            1 + FLUSH_NS // (took + 1),
+            1 + guard.ease * FLUSH_NS // (took + 1),
         )
     )
 
@@ -345,10 +349,11 @@ def flush() -> None:
         _read_pages(_taken[-1][-1])
     rows = repr(_taken)
     del _taken[:]
+    spent, elapsed = guard.cost()
     link.send_line(
         (
             '{"t":"steps","rows":%s,"spent_us":%d,"elapsed_us":%d}\n'
-            % (rows, guard.spent_ns // 1000, (_flushed_ns - guard.began_ns) // 1000)
+            % (rows, spent // 1000, elapsed // 1000)
         ).encode("ascii")
     )
 
@@ -364,8 +369,8 @@ def _end() -> None:
 
 
 def obey() -> None:
-    """Carries out the commands that have arrived. What they cost was asked for and is not the
-    hooks'.
+    """Carries out the commands that have arrived. What they cost was asked for: it counts, but not
+    as the hooks'.
     """
     global _awake
     before = guard.used()
@@ -377,17 +382,21 @@ def obey() -> None:
             host.own += max(
                 0, host.heap() - _heap
             )  # what we keep of it ourselves is no growth of the program's
-        guard.spent_ns -= guard.used() - before
+        guard.asked(guard.used() - before)
 
 
 def _carry_out(commands: list[dict[str, Any]]) -> None:
     for asked in commands:
         fn, path = _commands.get(asked.get("do", "")), ""
         try:
-            said = fn(asked) if fn is not None else None
-            ok = fn is not None
-            if not ok:
+            ok = fn is not None and guard.may_ask()
+            said = fn(asked) if fn is not None and ok else None
+            if fn is None:
                 said = "unknown command %s" % asked.get("do")
+            elif not ok:
+                said = "commands have taken %d ms of this program's time" % (
+                    guard.asked_ns // 1000000
+                )
             elif isinstance(said, tuple):
                 said, path = said
         except Exception as error:
@@ -404,7 +413,7 @@ def _carry_out(commands: list[dict[str, Any]]) -> None:
         )
 
 
-def mark(name: str, begin: bool, allocated: int = 0, reserved: int = 0) -> None:
+def mark(name: str, begin: bool, read: Reading = (-1, 0, 0, 0, 0, 0, 0)) -> None:
     """Tells that a phase other than a plain step began or ended."""
     flush()
     link.send(
@@ -414,8 +423,10 @@ def mark(name: str, begin: bool, allocated: int = 0, reserved: int = 0) -> None:
             "begin": begin,
             "step": step,
             "at_us": time.time_ns() // 1000,
-            "allocated": allocated,
-            "reserved": reserved,
+            "allocated": read[1],
+            "reserved": read[2],
+            "device": read[0],
+            "peak": read[3],
         },
     )
 

@@ -39,7 +39,7 @@ def _wrap(module: Any, name: str, copies: Any) -> None:
             _read(args[0] if args else None, result)
         return result
 
-    read._memroom = True  # type: ignore[attr-defined]
+    read._memroom = True
     setattr(module, name, read)
 
 

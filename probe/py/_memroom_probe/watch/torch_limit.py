@@ -67,7 +67,7 @@ class _Memory(ctypes.Structure):
     ]
 
 
-@guard.hook("read cards", heavy=True)
+@guard.hook("read cards", heavy=True, needed=True)
 def _read_before() -> None:
     """Reads every card through NVML, which needs no CUDA context."""
     global _nvml
@@ -97,7 +97,7 @@ def _uuid(handle: ctypes.c_void_p) -> str:
     return text.value.decode("ascii", "replace").lower().replace("gpu-", "")
 
 
-@guard.hook("gpu limit", heavy=True)
+@guard.hook("gpu limit", heavy=True, needed=True)
 def _apply() -> None:
     """Sets the fraction on every device this process uses. Called by torch when CUDA is up, and
     after some steps.
@@ -176,7 +176,8 @@ def _attributed(handle: ctypes.c_void_p) -> Optional[int]:
         return None
     for entry in processes[: count.value]:
         if entry.pid == os.getpid() and 0 < entry.used < 1 << 50:
-            return entry.used
+            answer: Optional[int] = entry.used
+            return answer
     return None
 
 

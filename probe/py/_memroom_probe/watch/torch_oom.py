@@ -39,12 +39,12 @@ def install(torch: Any) -> None:
         torch_limit.install(torch, int(limit))
 
 
-@guard.hook("attach observer", heavy=True)
+@guard.hook("attach observer", heavy=True, needed=True)
 def _attach() -> None:
     _torch._C._cuda_attach_out_of_memory_observer(_observe)
 
 
-@guard.hook("out of memory", heavy=True)
+@guard.hook("out of memory", heavy=True, needed=True)
 def _observe(device: int, requested: int, device_total: int, device_free: int) -> None:
     global _told
     _told += 1

@@ -7,15 +7,15 @@ tables of hooks, and a module's names. Their values are exchanged and no item co
 torch may be walking a table; a place where somebody else has put something is left alone.
 """
 
-from typing import Any
+from typing import Any, Dict, List
 
 from .. import compiled, guard
 from . import steps
 
-_places: list = []  # (dictionary, key, our hook, what is there while hooks rest)
+_places: List[Any] = []  # (dictionary, key, our hook, what is there while hooks rest)
 
 
-def place(names: dict, key: Any, hook: Any, rests: Any) -> None:
+def place(names: Dict[Any, Any], key: Any, hook: Any, rests: Any) -> None:
     """Names a place of one of our hooks."""
     if names.get(key) is hook:
         _places.append((names, key, hook, rests))

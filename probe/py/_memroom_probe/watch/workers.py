@@ -1,5 +1,8 @@
-"""Caches in the worker processes of PyTorch's DataLoader: a dataset that keeps what it has read
-does so in each worker, where nobody sees it.
+"""Worker processes: which processes they are, and caches in those of PyTorch's DataLoader, where a
+dataset keeps what it has read and nobody sees it.
+
+Only forked processes that the program or a data loader starts are named: they work on the memory
+of their parent. Pools that a library has for itself, such as a compiler's, are not the program's.
 
 A worker reads its own memory every few batches. When that has risen by a fair amount the dataset is
 looked at, and again when it has risen as much once more: what of it holds the difference is told,
@@ -7,6 +10,7 @@ once.
 """
 
 import functools
+import re
 import sys
 from typing import Any
 
@@ -18,11 +22,47 @@ RISE = 24 << 20  # bytes between two looks
 MOST_LOOKS = 4
 SHARE = 0.5  # of the rise that one variable must hold
 
+# those who start processes for somebody else, and data loaders
+_BETWEEN = re.compile(r"[/\\](multiprocessing|concurrent|_memroom_probe)[/\\]")
+_LOADERS = re.compile(r"[/\\](torch[/\\]utils[/\\]data|data_adapters)[/\\]")
+
 _batches = 0
 _level = 0  # anonymous bytes at the last look, or at the first reading
 _looks = 0
 _before: holders.Found = {}  # what the look before saw
 _looked_at = 0  # batches at that look
+
+
+def hook_processes(module: Any) -> None:
+    """Hooks multiprocessing.process: a process was started."""
+    original = module.BaseProcess.start
+
+    @functools.wraps(original)
+    def start(self: Any) -> None:
+        original(self)
+        _started(self)
+
+    start._memroom = True
+    if not getattr(original, "_memroom", False):
+        module.BaseProcess.start = start
+
+
+@guard.hook("process started")
+def _started(process: Any) -> None:
+    by = _starter()
+    if by and getattr(process._popen, "method", "") == "fork":
+        link.send("forked", {"pid": process.pid, "by": by})
+
+
+def _starter() -> str:
+    """Who starts a process: "loader", "program", or nothing where it is a library for itself."""
+    frame = sys._getframe()
+    while _BETWEEN.search(frame.f_code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+    file = frame.f_code.co_filename
+    if _LOADERS.search(file):
+        return "loader"
+    return "program" if holders.is_users(file) else ""
 
 
 def hook(module: Any) -> None:
@@ -57,13 +97,15 @@ def _fetched(dataset: Any) -> None:
     now = host.memory()[1]
     if _level == 0:
         _level = now
-    if now < _level + RISE:
+    if now < _level + RISE or not guard.may_ask():
         return
     risen, _level = now - _level, now
     _looks += 1
     kind = type(dataset)
     place = (holders.file_of(kind), 0, None)
+    began = guard.used()
     before, _before = _before, holders.look(roots=[(kind.__name__, dataset, place)])
+    guard.asked(guard.used() - began)
     batches, _looked_at = _batches - _looked_at, _batches
     grown = [(held.host - before[key].host, held) for key, held in _before.items() if key in before]
     if not grown:

@@ -1,0 +1,14 @@
+import jax, jax.numpy as jnp, numpy as np
+
+data = jnp.asarray(np.load("train.npy"))
+
+
+@jax.jit
+def step(p, i):
+    x = jax.lax.dynamic_slice(data, (i, 0), (32, 128))  # expect: jit-captures-array
+    return p - 0.1 * jax.grad(lambda p: ((x @ p) ** 2).mean())(p)
+
+
+p = jnp.zeros((128, 1))
+for i in range(1000):
+    p = step(p, i)

@@ -1,0 +1,219 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"memroom/event"
+	"memroom/lazyregexp"
+	"memroom/remedy"
+)
+
+// Grown is where the program stood while host memory grew.
+type Grown struct {
+	// Lines are those of the user's own code on the stack, outermost first.
+	Lines  []Line      `json:"lines"`
+	Called string      `json:"called,omitempty"` // the library's function below the last one
+	Bytes  event.Bytes `json:"bytes"`            // by which memory grew while it stood there
+	Held   event.Bytes `json:"held"`             // by the run, the last time
+	Worker bool        `json:"worker,omitempty"` // in a child of the program
+}
+
+// Line is a place in the user's code.
+type Line struct {
+	event.Frame
+	Code string `json:"code,omitempty"` // empty: the source was not found
+}
+
+// Stood returns the frames of the user's own code in a stack, outermost first, and the function of
+// a library that the innermost of them had called. The stack has its innermost frame first.
+func Stood(stack []event.Frame) (own []event.Frame, called string) {
+	for i, frame := range stack {
+		if installed(frame.File) {
+			continue
+		}
+		if len(own) == 0 && i > 0 {
+			called = library(stack[i-1].File) + "." + stack[i-1].Name
+		}
+		own = append(own, frame)
+	}
+	slices.Reverse(own)
+	return own, called
+}
+
+// installed reports whether a file belongs to Python or to a library, not to the user.
+func installed(file string) bool {
+	return strings.HasPrefix(file, "<frozen") || strings.Contains(file, "/site-packages/") ||
+		strings.Contains(file, "/dist-packages/") || standardLibrary.MatchString(file) ||
+		strings.Contains(file, "_memroom_probe")
+}
+
+var standardLibrary = lazyregexp.New(`/lib(64)?/python3\.\d+/`)
+
+// library returns the package that a file belongs to.
+func library(file string) string {
+	for _, root := range []string{"/site-packages/", "/dist-packages/"} {
+		if _, inside, found := strings.Cut(file, root); found {
+			name, _, _ := strings.Cut(inside, "/")
+			return strings.TrimSuffix(name, ".py")
+		}
+	}
+	return strings.TrimSuffix(path.Base(file), ".py")
+}
+
+// Filled returns the finding about a run whose host memory ran out: the line at which it grew.
+// limit is the wall it met, 0 where it is not known. It returns nil where too little was seen.
+func Filled(grown []Grown, limit event.Bytes) *event.Finding {
+	grown = slices.DeleteFunc(slices.Clone(grown), Grown.imports)
+	var seen, held event.Bytes
+	for _, g := range grown {
+		seen += g.Bytes
+		held = max(held, g.Held)
+	}
+	if seen == 0 || seen < held/4 {
+		return nil // most of it was there before anybody looked
+	}
+	at := deepest(grown)
+	if len(at.Lines) == 0 {
+		return severalLines(grown, held, limit)
+	}
+	line := at.Lines[len(at.Lines)-1]
+	f := &event.Finding{Kind: "filled", Detail: "filled", Severity: event.SeverityError,
+		Bytes: at.Bytes, Frames: []event.Frame{line.Frame}, Confidence: 0.9,
+		Title: fmt.Sprintf("%s filled host memory: it grew by %s there, to %s", at.what(line),
+			at.Bytes, reached(held, limit)),
+		Remedies: at.remedies()}
+	if n := len(at.Lines) - 2; n >= 0 && at.Lines[n].Code != line.Code {
+		f.Evidence = append(f.Evidence, "called from "+at.what(at.Lines[n]))
+	}
+	if name := at.Called[strings.LastIndexByte(at.Called, '.')+1:]; name != "" && name[0] != '_' {
+		f.Evidence = append(f.Evidence, "it was in "+at.Called)
+	}
+	return f
+}
+
+// severalLines returns the finding where no single line has most of the growth: the two largest.
+func severalLines(grown []Grown, held, limit event.Bytes) *event.Finding {
+	grown = slices.Clone(grown)
+	slices.SortStableFunc(grown, func(a, b Grown) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	var places []string
+	f := &event.Finding{Kind: "filled", Detail: "filled", Severity: event.SeverityError,
+		Bytes: grown[0].Bytes, Confidence: 0.8, Remedies: grown[0].remedies()}
+	for _, g := range grown[:min(len(grown), 2)] {
+		line := g.Lines[len(g.Lines)-1]
+		f.Frames = append(f.Frames, line.Frame)
+		places = append(places, fmt.Sprintf("by %s at %s", g.Bytes, g.what(line)))
+	}
+	f.Title = fmt.Sprintf("host memory grew to %s at several lines: %s", reached(held, limit),
+		strings.Join(places, ", "))
+	return f
+}
+
+// imports reports whether a library was being loaded: that has an end, and fills no memory.
+func (g Grown) imports() bool {
+	return len(g.Lines) > 0 && importing.MatchString(g.Lines[len(g.Lines)-1].Code)
+}
+
+var importing = lazyregexp.New(`^(?:import\s+\w|from\s+[\w.]+\s+import\b)`)
+
+func reached(held, limit event.Bytes) string {
+	if limit > 0 {
+		return fmt.Sprintf("%s of %s", min(held, limit), limit)
+	}
+	return held.String()
+}
+
+// deepest descends from the outermost lines as long as one of them has most of the growth.
+func deepest(grown []Grown) (at Grown) {
+	const most = 0.6
+	for depth := 0; ; depth++ {
+		sums, best := map[event.Frame]event.Bytes{}, Line{}
+		var all event.Bytes
+		for _, g := range grown {
+			all += g.Bytes
+			if depth < len(g.Lines) {
+				line := g.Lines[depth]
+				if sums[line.Frame] += g.Bytes; sums[line.Frame] > sums[best.Frame] || best.Line == 0 {
+					best = line
+				}
+			}
+		}
+		if best.Line == 0 || float64(sums[best.Frame]) < most*float64(all) {
+			break
+		}
+		grown = slices.DeleteFunc(slices.Clone(grown), func(g Grown) bool {
+			return depth >= len(g.Lines) || g.Lines[depth].Frame != best.Frame
+		})
+		at.Lines, at.Bytes = append(at.Lines, best), sums[best.Frame]
+	}
+	largest := Grown{}
+	for _, g := range grown {
+		if g.Bytes > largest.Bytes {
+			largest = g
+		}
+	}
+	at.Called, at.Worker = largest.Called, largest.Worker
+	for n := len(at.Lines) - 1; n > 0 && !stores.MatchString(at.Lines[n].Code) &&
+		gathers.MatchString(at.Lines[n-1].Code); n-- {
+		at.Called, at.Lines = at.Lines[n].Name, at.Lines[:n]
+	}
+	return at
+}
+
+// What one call makes goes with it, unless it stores it; what its caller gathers from many calls
+// stays.
+var (
+	stores  = lazyregexp.New(`\.(append|extend|update|add)\(|\]\s*=[^=]|\bself\.\w+\s*\+?=[^=]`)
+	gathers = lazyregexp.New(`\bfor\b.*\bin\b|\.(append|extend|update|add|concat\w*|stack)\(|` +
+		`\b(list|tuple|dict|set|map|concat\w*|stack|[vh]stack)\(|\]\s*=[^=]`)
+)
+
+// what names a line by its code and its place.
+func (g Grown) what(line Line) string {
+	place := fmt.Sprintf("%s:%d", path.Base(line.File), line.Frame.Line)
+	if g.Worker {
+		place += " in a worker process"
+	}
+	if line.Code == "" {
+		return place
+	}
+	return fmt.Sprintf("`%s` at %s", line.Code, place)
+}
+
+// remedies names what helps against data of the kind that the line reads or makes.
+func (g Grown) remedies() []string {
+	line := g.Lines[len(g.Lines)-1]
+	words := line.Code + " " + line.Name + "(self) " + g.Called
+	for _, r := range readers {
+		if r.pattern.MatchString(words) {
+			return r.remedies
+		}
+	}
+	return []string{string(remedy.StreamData)}
+}
+
+// readers maps the words of a line, or of the function below it, to what helps there. The first
+// match counts.
+var readers = []struct {
+	pattern  *lazyregexp.Regexp
+	remedies []string
+}{
+	{lazyregexp.New(`\btorch\.load\(`), []string{string(remedy.MapFile), string(remedy.HalfWeights),
+		string(remedy.LoadOnce)}},
+	{lazyregexp.New(`\btorch\.save\b|serialization\.(load|save)|load_state_dict|` +
+		`from_pretrained`), []string{string(remedy.HalfWeights), string(remedy.LoadOnce)}},
+	{lazyregexp.New(`\bnp\.(load|fromfile)\b|\bnumpy\.(load|fromfile)\b|\.npy\b`),
+		[]string{string(remedy.MapFile), string(remedy.StreamData)}},
+	{lazyregexp.New(`\.shuffle\(`), []string{string(remedy.ShuffleBuffer)}},
+	{lazyregexp.New(`\.cache\(|from_tensor_slices`), []string{string(remedy.TFDataBudget),
+		string(remedy.StreamData)}},
+	{lazyregexp.New(`DataLoader|dataloader|_next_data|in loader|in \w*_loader`),
+		[]string{string(remedy.DataLoaderWorkers), string(remedy.StreamData)}},
+	// what a model keeps of its batch, also seen from within a module
+	{lazyregexp.New(`backward\(|loss\b.*=|model\(|\.fit\(|trainer\.train|\bstep\(|` +
+		`_call_impl\b|\b(forward|training_step)\(self\)`),
+		[]string{string(remedy.MicroBatch)}},
+}

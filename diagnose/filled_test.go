@@ -1,0 +1,103 @@
+package diagnose
+
+import (
+	"strings"
+	"testing"
+
+	"memroom/event"
+)
+
+func TestStoodSkipsLibraries(t *testing.T) {
+	own, called := Stood([]event.Frame{
+		{File: "/v/lib/python3.11/site-packages/pandas/io/c_parser.py", Line: 9, Name: "read"},
+		{File: "/v/lib/python3.11/site-packages/pandas/io/parsers/readers.py", Line: 5, Name: "read_csv"},
+		{File: "/home/u/data.py", Line: 12, Name: "load"},
+		{File: "/usr/lib/python3.11/contextlib.py", Line: 81, Name: "inner"},
+		{File: "/home/u/train.py", Line: 40, Name: "<module>"}})
+	if len(own) != 2 || own[0].Line != 40 || own[1].Line != 12 || called != "pandas.read_csv" {
+		t.Errorf("%+v, %q", own, called)
+	}
+	if own, _ := Stood([]event.Frame{{File: "<frozen runpy>", Line: 1}}); own != nil {
+		t.Errorf("%+v", own)
+	}
+}
+
+func TestFilledNamesTheLineThatHolds(t *testing.T) {
+	const mib = event.MiB
+	line := func(n int, code string) Line {
+		return Line{Frame: event.Frame{File: "/home/u/train.py", Line: n, Name: "f"}, Code: code}
+	}
+	main := line(50, "main()")
+	collect := line(20, "images = [decode(p) for p in paths]")
+	for _, c := range []struct {
+		name  string
+		grown []Grown
+		want  string // in the title; empty: nothing is said
+	}{
+		{"one line", []Grown{{Lines: []Line{main, line(9, "frame = pd.read_csv(path)")}, Bytes: 600 * mib,
+			Held: 700 * mib}}, "`frame = pd.read_csv(path)` at train.py:9"},
+		{"what calls return is their caller's", []Grown{
+			{Lines: []Line{main, collect, line(5, "return np.asarray(image)")}, Bytes: 600 * mib,
+				Held: 700 * mib}}, "train.py:20"},
+		{"a function that builds all it returns", []Grown{
+			{Lines: []Line{main, line(30, "rows = load()"), line(6, "return [f(i) for i in n]")},
+				Bytes: 600 * mib, Held: 700 * mib}}, "train.py:6"},
+		{"lines of a helper share it", []Grown{
+			{Lines: []Line{main, collect, line(4, "a = f()")}, Bytes: 300 * mib, Held: 300 * mib},
+			{Lines: []Line{main, collect, line(5, "b = g(a)")}, Bytes: 300 * mib, Held: 700 * mib}},
+			"train.py:20"},
+		{"a temporary of a call has most of it", []Grown{
+			{Lines: []Line{main, collect, line(4, "raw = read(path)")}, Bytes: 500 * mib, Held: 700 * mib},
+			{Lines: []Line{main, collect, line(5, "return raw / 255")}, Bytes: 100 * mib, Held: 700 * mib}},
+			"train.py:20"},
+		{"a call that stores", []Grown{
+			{Lines: []Line{main, collect, line(4, "self.kept[i] = read(path)")}, Bytes: 500 * mib,
+				Held: 700 * mib}}, "train.py:4"},
+		{"a library that was loaded meanwhile is not it", []Grown{
+			{Lines: []Line{line(1, "import torch")}, Bytes: 300 * mib, Held: 300 * mib},
+			{Lines: []Line{line(9, "rows = json.load(f)")}, Bytes: 300 * mib, Held: 600 * mib}},
+			"`rows = json.load(f)` at train.py:9"},
+		{"several lines", []Grown{
+			{Lines: []Line{line(3, "frame = pd.read_csv(path)")}, Bytes: 300 * mib, Held: 300 * mib},
+			{Lines: []Line{line(4, "frame = frame.sample(frac=1)")}, Bytes: 250 * mib, Held: 700 * mib}},
+			"by 300MiB at `frame = pd.read_csv(path)` at train.py:3, by 250MiB at"},
+		{"it was there before anybody looked", []Grown{
+			{Lines: []Line{main}, Bytes: 100 * mib, Held: 700 * mib}}, ""},
+		{"nothing was seen", nil, ""},
+	} {
+		f := Filled(c.grown, 800*mib)
+		switch {
+		case f == nil && c.want != "":
+			t.Errorf("%s: nothing is said", c.name)
+		case f != nil && (c.want == "" || !strings.Contains(f.Title, c.want)):
+			t.Errorf("%s: %s", c.name, f.Title)
+		case f != nil && !strings.Contains(f.Title, "of 800MiB"):
+			t.Errorf("%s: the limit is not named: %s", c.name, f.Title)
+		}
+	}
+}
+
+// TestFilledInAModelIsNoDataSet: what a forward pass keeps is helped by a smaller batch, and names
+// within a library mean nothing to its user.
+func TestFilledInAModelIsNoDataSet(t *testing.T) {
+	at := func(name, code string) []Line {
+		return []Line{{Frame: event.Frame{File: "/home/u/train.py", Line: 9, Name: name}, Code: code}}
+	}
+	for name, c := range map[string]struct {
+		grown Grown
+		want  string
+	}{
+		"forward": {Grown{Lines: at("forward", "return self.head(self.body(x))"),
+			Called: "torch._wrapped_call_impl"}, "micro_batch"},
+		"a layer called": {Grown{Lines: at("go", "y = block(x)"),
+			Called: "torch._call_impl"}, "micro_batch"},
+		"a list": {Grown{Lines: at("load", "rows.append(parse(x))")}, "stream_data"},
+	} {
+		c.grown.Bytes, c.grown.Held = 600*event.MiB, 700*event.MiB
+		f := Filled([]Grown{c.grown}, 0)
+		if f == nil || strings.Join(f.Remedies, ",") != c.want ||
+			strings.Contains(strings.Join(f.Evidence, ""), "_call") {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package explain
+
+import (
+	"slices"
+
+	"memroom/event"
+	"memroom/lazyregexp"
+	"memroom/remedy"
+)
+
+// objection is a reason why a cure is not offered in spite of its situation. The first that holds
+// drops it.
+type objection struct {
+	of    []remedy.ID
+	why   string
+	holds func(*Facts, Sums, *Explanation) bool
+}
+
+// shrinking are cures that make what one pass computes smaller, at most by the batch.
+var shrinking = []remedy.ID{remedy.MicroBatch, remedy.ShorterSequence, remedy.SmallerImage,
+	remedy.EvalBatch}
+
+// keeping are cures of what a training keeps between forward and backward pass.
+var keeping = []remedy.ID{remedy.Checkpointing, remedy.ActivationOffload, remedy.ActivationBudget}
+
+// pooling are settings of PyTorch's pool.
+var pooling = []remedy.ID{remedy.ExpandableSegments, remedy.MaxSplitSize, remedy.GCThreshold,
+	remedy.Roundup, remedy.EmptyCache}
+
+// objections are what the sums and the person's own words say against cures.
+var objections = []objection{
+	{[]remedy.ID{remedy.MicroBatch}, "half a batch would still be more than the card",
+		func(f *Facts, s Sums, _ *Explanation) bool {
+			b := f.Hints.Batch
+			k, own := f.ownKey(remedy.MicroBatch)
+			switch {
+			case s.Beyond <= 1:
+				return false
+			case own:
+				return s.Beyond > k.Number()
+			case b > 0:
+				return s.Beyond > float64(b)
+			}
+			return s.Beyond > 2
+		}},
+	{keeping, "one tensor is too large, whatever is kept of others",
+		func(_ *Facts, s Sums, _ *Explanation) bool {
+			return s.Alone || 2*s.Asked > s.Capacity && s.Capacity > 0
+		}},
+	{slices.Concat(shrinking, keeping, []remedy.ID{remedy.MixedPrecision}), "what others hold is missing, and more than this asks for",
+		func(_ *Facts, s Sums, x *Explanation) bool {
+			return x.Cause == CauseNeighbour && s.Capacity > 0 && 4*s.Mine < s.Capacity &&
+				s.Asked < s.Capacity/4
+		}},
+	{pooling, "the pool holds less than was asked for",
+		func(f *Facts, s Sums, x *Explanation) bool {
+			return x.Cause != CauseFragmentation && f.Crash.Idle != nil && s.Idle < s.Asked &&
+				x.Detail != "refused"
+		}},
+	{pooling, "the driver refused although memory was free: the pool is not what is full",
+		func(f *Facts, s Sums, x *Explanation) bool {
+			return s.HadRoom && s.Idle < s.Asked && x.Detail == "refused"
+		}},
+	{[]remedy.ID{remedy.MicroBatch, remedy.EvalBatch}, "the person has tried it",
+		func(f *Facts, _ Sums, _ *Explanation) bool { return f.inVain(triedBatch) != "" }},
+	{pooling, "the person has tried it", func(f *Facts, _ Sums, _ *Explanation) bool { return f.inVain(triedPool) != "" }},
+	{[]remedy.ID{remedy.EvalOutputs}, "the person has tried what it types first",
+		func(f *Facts, _ Sums, x *Explanation) bool {
+			return f.inVain(triedToHost) != "" && x.typed[remedy.EvalOutputs] == ""
+		}},
+	{[]remedy.ID{remedy.Checkpointing}, "the person has tried it",
+		func(f *Facts, _ Sums, _ *Explanation) bool { return f.inVain(triedCheckpointing) != "" }},
+	{[]remedy.ID{remedy.FreeNeighbour}, "these are ranks of the same job",
+		func(_ *Facts, s Sums, x *Explanation) bool { return s.OwnRanks && x.Detail == "ranks_on_card" }},
+}
+
+var (
+	triedBatch         = lazyregexp.New(`(?:batch|\bbs\b)[^.]{0,40}(?:\b1\b|one|small|still|same|also|too)|(?:reduc|lower|decreas|small|chang)\w*[^.]{0,30}batch|no matter[^.]{0,30}batch|regardless[^.]{0,30}batch`)
+	triedPool          = lazyregexp.New(`expandable_segments|max_split|alloc_conf|empty_cache|fragment`)
+	triedToHost        = lazyregexp.New(`eval_accumulation`)
+	triedCheckpointing = lazyregexp.New(`gradient.checkpoint|activation.checkpoint|checkpointing`)
+)
+
+// check drops the cures that the sums contradict. What it drops is in the log of reasons.
+func (x *Explanation) check(f *Facts, s Sums) {
+	if f.inVain(triedToHost) != "" && x.Detail == "eval_outputs" {
+		x.typed = map[remedy.ID]string{remedy.EvalOutputs: "Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: " +
+			"logits.argmax(-1))   # logits may be a tuple: logits[0]; seq2seq: predict_with_generate=True"}
+	}
+	for _, o := range objections {
+		if !o.holds(f, s, x) {
+			continue
+		}
+		for _, id := range o.of {
+			if x.job.On[id] == "" {
+				x.job.On[id] = o.why
+			}
+		}
+	}
+	if f.Crash.Where == event.WhereMPS || f.mac() {
+		x.noRun = true
+	}
+}
+
+// mac reports whether the text is of Apple's system, which memroom run does not support.
+func (f *Facts) mac() bool {
+	return f.Crash.Where == event.WhereMPS || f.says("/users/", "macos", "darwin", "apple m1",
+		"apple m2", "apple m3", "mps backend")
+}

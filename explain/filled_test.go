@@ -1,0 +1,36 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+
+	"memroom/remedy"
+)
+
+// TestCuresHaveTheirNames: the cure is written with the names of the line that filled memory.
+func TestCuresHaveTheirNames(t *testing.T) {
+	for line, want := range map[string]string{
+		"frame = pd.read_csv(path)":                        `memroom.Stream(path,`,
+		"frame = pd.read_json(name)":                       `memroom.Stream(name,`,
+		`x = np.load("a.npy")`:                             `np.load("a.npy", mmap_mode="r")`,
+		`x = torch.load("f.pt")["x"]`:                      `torch.load("f.pt", mmap=True)`,
+		"rows = json.load(f)":                              "instead of f",
+		"samples = pickle.load(f)":                         "what is in f",
+		`image = Image.open(name).convert("RGB")`:          "keep name and decode",
+		"images = [decode(p) for p in paths]":              "for p in ...",
+		"kept.append(read(p))":                             "keeping it in kept",
+		"frame = pd.concat([frame, part])":                 "joining them in frame",
+		`scaled = raw.astype("float64") / 255`:             "raw[i:i + n]",
+		`x = f["x"][:]`:                                    `keep f["x"] open`,
+		"self.cache[i] = self.read(i)":                     "what self.cache keeps",
+		"return np.random.rand(128, 1024)":                 "each np.random.rand",
+		"scaled = (whole - mean) / deviation":              "make scaled a part at a time",
+		"features = extract(model, list_of_every_picture)": "make features a part",
+	} {
+		x := Explanation{Remedies: []Advice{{ID: remedy.StreamData}}}
+		x.inTheirWords("`" + line + "` at train.py:9 filled host memory: it grew by 5GiB there")
+		if got := x.Remedies[0].How.Code; !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+}

@@ -1,0 +1,43 @@
+"""Applies remedies inside the user's process. Entry: install(remedies, say).
+
+A remedy is {"id": ..., "params": {...}}. say(kind, text, **fields) tells what was done: kind is
+"applied", "declined" or "note", fields carry the remedy's id and figures. Nothing is imported
+before the user imports it, and a remedy that cannot be had is declined with the reason while
+training goes on without it.
+"""
+
+from typing import Any, Callable
+
+from .. import imports
+
+
+def install(remedies: Any, say: Callable[..., Any]) -> None:
+    done = []
+
+    def with_torch(_: Any) -> None:
+        if "torch" not in done:  # a reload must not put everything in place twice
+            done.append("torch")
+            from . import registry
+            from .memory import compiler
+
+            compiler.spare()
+            compiler.stay_alone()
+            registry.apply(remedies, say)
+
+    def with_keras(keras: Any) -> None:
+        if "keras" not in done:
+            done.append("keras")
+            from .remedies import of_keras
+
+            of_keras.apply(keras, remedies, say)
+
+    def with_tensorflow(tensorflow: Any) -> None:
+        if "tensorflow" not in done and any(r.get("id") == "micro_batch" for r in remedies):
+            done.append("tensorflow")
+            from .remedies import keras_calls
+
+            keras_calls.watch_tapes(tensorflow, say)
+
+    imports.when_imported("torch", with_torch)
+    imports.when_imported("tensorflow", with_tensorflow)
+    imports.when_imported("keras", with_keras)

@@ -1,0 +1,364 @@
+"""Keras: the same weights with accumulation, declined where they would differ."""
+
+import os
+import unittest
+
+os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", KERAS_BACKEND="tensorflow", TF_NUM_INTRAOP_THREADS="1")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from _memroom_probe.fit.remedies import keras_calls, of_keras
+
+
+def network(normalised=False):
+    keras.utils.set_random_seed(0)
+    layers = (
+        [keras.layers.Dense(16, activation="gelu")]
+        + [keras.layers.BatchNormalization()] * normalised
+        + [keras.layers.Dense(3)]
+    )
+    model = keras.Sequential([keras.Input((8,))] + layers)
+    model.compile(
+        keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+class Accumulation(unittest.TestCase):
+    def setUp(self):
+        self.original = keras.Model.fit, keras.layers.Layer.__call__
+        self.told = []
+        generator = np.random.default_rng(0)
+        self.x, self.y = (
+            generator.normal(size=(64, 8)).astype("float32"),
+            generator.integers(0, 3, 64),
+        )
+
+    def tearDown(self):
+        keras.Model.fit, keras.layers.Layer.__call__ = self.original
+
+    def assertSame(self, some, others):
+        for a, b in zip(some, others):
+            self.assertLess(np.abs(a - b).max(), 1e-4 * (1 + np.abs(a).max()))
+
+    def run_fit(self, model, rows=64, **more):
+        return model.fit(
+            self.x[:rows], self.y[:rows], batch_size=16, epochs=2, shuffle=False, verbose=0, **more
+        )
+
+    def with_pieces(self):
+        of_keras.apply(
+            keras,
+            [{"id": "micro_batch", "params": {"pieces": 3}}],
+            lambda kind, text, **f: self.told.append((kind, text)),
+        )
+
+    def test_same_weights(self):
+        whole, pieces = network(), network()
+        before = self.run_fit(whole).history["loss"]
+        self.with_pieces()
+        after = self.run_fit(pieces).history["loss"]
+        self.assertEqual(
+            self.told,
+            [
+                (
+                    "applied",
+                    "%s: batches of 16 split into 4 micro-batches, accumulated by Keras"
+                    % pieces.name,
+                )
+            ],
+        )
+        for a, b in zip(whole.get_weights(), pieces.get_weights()):
+            self.assertLess(np.abs(a - b).max(), 1e-4)
+        for a, b in zip(before, after):
+            self.assertLess(abs(a - b) / a, 1e-4)
+
+    def test_steps_and_losses_of_their_own(self):
+        """Where Keras cannot accumulate, the model's calls are cut: steps by hand, sums, an uneven
+        last batch, an optimizer that was used before."""
+
+        class Own(keras.Model):
+            def train_step(self, data):
+                x, y = data
+                with tf.GradientTape() as tape:
+                    loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+                found = tape.gradient(loss, self.trainable_variables)
+                self.optimizer.apply_gradients(zip(found, self.trainable_variables))
+                return {"loss": loss}
+
+        def built(kind, reduction):
+            inner, inputs = network(), keras.Input((8,))
+            model = kind(inputs=inputs, outputs=inner(inputs))
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
+            model.compile(keras.optimizers.SGD(1e-2), loss)
+            return model
+
+        for kind, reduction, rows in (
+            (Own, "sum_over_batch_size", 64),
+            (keras.Model, "sum", 64),
+            (keras.Model, "sum_over_batch_size", 60),
+        ):
+            self.tearDown()
+            whole, pieces = built(kind, reduction), built(kind, reduction)
+            before = self.run_fit(whole, rows).history["loss"]
+            self.told.clear()
+            self.with_pieces()
+            after = self.run_fit(pieces, rows).history["loss"]
+            self.assertIn("applied", [kind for kind, _ in self.told])
+            self.assertIn("each computed again", self.told[0][1])
+            self.assertSame(whole.get_weights(), pieces.get_weights())
+            self.assertSame(before, after)
+
+    def test_other_masks_are_told(self):
+        for rate, want in ((0.0, "exact"), (0.5, "expected")):
+            keras.utils.set_random_seed(0)
+            layers = [keras.layers.Dense(16), keras.layers.Dropout(rate), keras.layers.Dense(3)]
+            model = keras.Sequential([keras.Input((8,))] + layers)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.Adam(1e-2), loss)
+            fields = []
+            of_keras.apply(
+                keras,
+                [{"id": "micro_batch", "params": {"pieces": 4}}],
+                lambda kind, text, fields=fields, **f: fields.append(f["equivalence"]),
+            )
+            self.run_fit(model)
+            self.tearDown()
+            self.assertEqual(fields, [want], rate)
+
+    def test_datasets(self):
+        def dataset(**more):
+            return tf.data.Dataset.from_tensor_slices((self.x[:60], self.y[:60])).batch(16, **more)
+
+        whole, pieces = network(), network()
+        before = whole.fit(
+            dataset(drop_remainder=True).repeat(), epochs=2, steps_per_epoch=3, verbose=0
+        ).history["loss"]
+        self.with_pieces()
+        after = pieces.fit(
+            dataset(drop_remainder=True).repeat(), epochs=2, steps_per_epoch=3, verbose=0
+        ).history["loss"]
+        for a, b in zip(whole.get_weights(), pieces.get_weights()):
+            self.assertLess(np.abs(a - b).max(), 1e-4)
+        for a, b in zip(before, after):
+            self.assertLess(abs(a - b) / a, 1e-4)
+        network().fit(dataset(), verbose=0)
+        self.assertEqual([kind for kind, _ in self.told], ["applied", "applied"])
+        self.assertIn("each computed again", self.told[1][1])
+
+    def test_op_by_op(self):
+        """After an attempt that ran out, XLA is left out as well; weights are the same."""
+        whole, apart = network(), network()
+        for model in (whole, apart):
+            model.jit_compile = True
+        self.run_fit(whole)
+        of_keras.apply(
+            keras,
+            [{"id": "micro_batch", "params": {"failed": True, "factor": 0.75}}],
+            lambda kind, text, **f: self.told.append((kind, text)),
+        )
+        self.run_fit(apart)
+        self.assertFalse(apart.jit_compile)
+        self.assertEqual([kind for kind, _ in self.told], ["applied", "applied"])
+        self.assertIn("jit_compile=False", " ".join(text for _, text in self.told))
+        for a, b in zip(whole.get_weights(), apart.get_weights()):
+            self.assertLess(np.abs(a - b).max(), 1e-4)
+        plain = network()
+        plain.jit_compile = False
+        self.run_fit(plain)
+        self.assertEqual(len(self.told), 3)  # pieces alone
+
+
+def mlp(*extra):
+    return keras.Sequential(
+        [keras.layers.Dense(16, activation="gelu"), *extra, keras.layers.Dense(3)]
+    )
+
+
+def texts():
+    layers = [keras.layers.Embedding(20, 8), keras.layers.LSTM(8), keras.layers.Dense(3)]
+    return keras.Sequential(layers)
+
+
+class Pair(keras.Model):
+    """Two inputs by name, two outputs in a dictionary, and a tensor without rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = keras.layers.Dense(3), keras.layers.Dense(3)
+
+    def call(self, inputs, scale=None):
+        a, b = self.a(inputs["x"]), self.b(inputs["x"])
+        return {"sum": (a + b) * scale, "difference": a - b}
+
+
+def own(model, x):
+    return model(x, training=True)
+
+
+def pair(model, x):
+    found = model({"x": x}, scale=tf.constant([1.0, 2.0, 3.0]))
+    return found["sum"] + found["difference"] ** 2
+
+
+def penalty(model, x):
+    """Gradients are differentiated again."""
+    with tf.GradientTape() as inner:
+        inner.watch(x)
+        out = model(x, training=True)
+    return out + tf.reduce_sum(inner.gradient(out, x) ** 2)
+
+
+def pairwise(model, x):
+    """A loss over pairs of rows: outputs are whole, so this is the same as well."""
+    out = model(x, training=True)
+    return out + tf.reduce_mean(tf.matmul(out, out, transpose_b=True), axis=1, keepdims=True)
+
+
+class Draws(keras.layers.Layer):
+    def call(self, x):
+        return x + tf.random.normal(tf.shape(x))
+
+
+class Centred(keras.layers.Layer):
+    def call(self, x):
+        return x - tf.reduce_mean(x, axis=0)
+
+
+class Adds(keras.layers.Layer):
+    def call(self, x):
+        self.add_loss(tf.reduce_mean(x))
+        return x
+
+
+class Loops(unittest.TestCase):
+    """Loops of one's own, eager and compiled: the same weights, or the reason."""
+
+    setUp, tearDown, assertSame = Accumulation.setUp, Accumulation.tearDown, Accumulation.assertSame
+    with_pieces = Accumulation.with_pieces
+
+    def train(self, make, forward, how, x=None, count=2, rows=None):
+        keras.utils.set_random_seed(0)
+        model, optimizer = make(), keras.optimizers.Adam(1e-2)
+
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                out = forward(model, x)
+                loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, out, True))
+            found = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(found, model.trainable_variables))
+            return loss
+
+        x = tf.constant(self.x if x is None else x)
+        if how != "eager":
+            signature = None
+            if how == "open":
+                signature = [
+                    tf.TensorSpec([None] + x.shape[1:].as_list(), x.dtype),
+                    tf.TensorSpec([None], tf.int64),
+                ]
+            step = tf.function(step, input_signature=signature, jit_compile=how == "xla")
+        rows = rows or [64] * count
+        losses = [float(step(x[:n], tf.constant(self.y)[:n])) for n in rows]
+        return model.get_weights(), losses
+
+    def test_same_weights(self):
+        words = np.random.default_rng(1).integers(0, 20, (64, 7)).astype("int32")
+        for make, forward, x in (
+            (mlp, own, None),
+            (texts, own, words),
+            (Pair, pair, None),
+            (mlp, penalty, None),
+            (mlp, pairwise, None),
+        ):
+            for how in ("eager", "compiled"):
+                self.tearDown()
+                want = self.train(make, forward, how, x)
+                self.told.clear()
+                self.with_pieces()
+                got = self.train(make, forward, how, x)
+                named = (make.__name__, forward.__name__, how)
+                self.assertEqual([kind for kind, _ in self.told], ["applied"], named)
+                self.assertSame(want[0], got[0])
+                self.assertSame(want[1], got[1])
+
+    def test_rows_that_change(self):
+        """An open number of rows, fewer rows than pieces, and XLA."""
+        for how, rows in (("open", [64, 33, 2, 1]), ("eager", [64, 33, 2, 1]), ("xla", [64, 48])):
+            self.tearDown()
+            want = self.train(mlp, own, how, rows=rows)
+            self.with_pieces()
+            got = self.train(mlp, own, how, rows=rows)
+            self.assertSame(want[0], got[0])
+            self.assertSame(want[1], got[1])
+
+    def test_same_masks_in_both_computations(self):
+        """With dropout, the gradient is that of the masks that the outputs were computed with."""
+
+        class Noted(keras.layers.Layer):
+            """Linear: its weight's gradient is the sum of what the mask let through."""
+
+            def __init__(self):
+                super().__init__()
+                self.dropout = keras.layers.Dropout(0.5, seed=1)
+                self.weight = self.add_weight(shape=(), initializer="ones")
+
+            def call(self, x, training=False):
+                return self.dropout(x, training=training) * self.weight
+
+        self.with_pieces()
+        layer = Noted()
+
+        def gradient(x):
+            with tf.GradientTape() as tape:
+                out = layer(x, training=True)
+                total = tf.reduce_sum(out)
+            return total, tape.gradient(total, layer.weight.value)
+
+        before = None
+        for how in (gradient, tf.function(gradient)):
+            total, found = how(tf.constant(self.x))
+            self.assertLess(abs(float(total - found)), 1e-3)
+            self.assertNotEqual(before, float(total))  # and each batch has masks of its own
+            before = float(total)
+
+    def test_declined(self):
+        for layer, words in (
+            (keras.layers.BatchNormalization, "BatchNormalization"),
+            (Draws, "tf.random"),
+            (Centred, "depends on the other rows"),
+            (Adds, "add_loss"),
+        ):
+            for how in ("eager", "compiled"):
+                self.tearDown()
+                want = self.train(lambda: mlp(layer()), own, how)
+                self.told.clear()
+                self.with_pieces()
+                got = self.train(lambda: mlp(layer()), own, how)
+                self.assertEqual([kind for kind, _ in self.told], ["declined"], layer)
+                self.assertIn(words, self.told[0][1])
+                if layer is not Draws:
+                    self.assertEqual(
+                        [list(w.ravel()) for w in want[0]], [list(w.ravel()) for w in got[0]]
+                    )
+
+    def test_networks_of_functions(self):
+        """Without a layer there is no call: that is said, once."""
+        original = tf.GradientTape.gradient
+        keras_calls._met = False
+        keras_calls.watch_tapes(tf, lambda kind, text, **f: self.told.append((kind, text)))
+        try:
+            weight = tf.Variable(tf.ones((8, 1)))
+            for _ in range(2):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_sum(self.x @ weight)
+                tape.gradient(loss, weight)
+        finally:
+            tf.GradientTape.gradient = original
+        self.assertEqual([kind for kind, _ in self.told], ["declined"])
+        self.assertIn("written as functions", self.told[0][1])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,200 @@
+"""Starts a rehearsal inside a process that has run for a while: the fork of a caller that has
+imported torch, built models and perhaps trained them on the host.
+
+What a rehearsal from the start gets for nothing is made up for here: names that modules imported
+before the rehearsal replaced them, answers about cards that libraries remembered, and parameters
+that are real.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+from types import ModuleType
+from typing import Any
+
+from .install import Rehearsal, follow
+
+# Words in the names of functions that remember what they learnt about the machine.
+ABOUT_CARDS = ("cuda", "gpu", "bf16", "fp16", "tf32", "accelerator", "device", "flash")
+
+_CACHED = type(functools.lru_cache(len))
+
+
+def begin(target: dict[str, Any], path: str) -> Rehearsal:
+    """Puts this process on the stage. It must be a fork that ends with the rehearsal."""
+    torch = sys.modules.get("torch")
+    before = _names() if torch is not None else {}
+    rehearsal = Rehearsal(target, path)
+    if torch is not None:
+        torch.set_num_threads(1)  # its threads did not survive the fork
+        rehearsal.begin(torch)
+        rehearsal.script.forked = True
+    follow(rehearsal)
+    if torch is not None:
+        _rename(before)
+        _forget()
+        with torch.no_grad():
+            rehearsal.adopted = Adopted(rehearsal, torch)
+            rehearsal.adopted.modules()
+    return rehearsal
+
+
+def _names() -> dict[tuple[str, str], Any]:
+    """Functions and classes of torch by where they are found."""
+    return {
+        (name, attribute): value
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] == "torch" and isinstance(module, ModuleType)
+        for attribute, value in list(vars(module).items())
+        if callable(value)
+    }
+
+
+def _rename(before: dict[tuple[str, str], Any]) -> None:
+    """Modules that took a name from torch get what the rehearsal put in its place."""
+    changed = {}
+    for (name, attribute), old in before.items():
+        new = getattr(sys.modules.get(name), attribute, old)
+        if new is not old and callable(new):
+            changed[id(old)] = new
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in ("torch", "_memroom_probe") or not isinstance(
+            module, ModuleType
+        ):
+            continue
+        for attribute, value in list(vars(module).items()):
+            if id(value) in changed:
+                setattr(module, attribute, changed[id(value)])
+
+
+def _forget() -> None:
+    """Answers about the machine that libraries have cached are asked again."""
+    for name, module in list(sys.modules.items()):
+        top = name.partition(".")[0]
+        if top in getattr(sys, "stdlib_module_names", ()) or not isinstance(module, ModuleType):
+            continue
+        for attribute, value in list(vars(module).items()):
+            if type(value) is _CACHED and any(word in attribute for word in ABOUT_CARDS):
+                value.cache_clear()
+
+
+class Adopted:
+    """Makes what was real before the rehearsal part of it."""
+
+    def __init__(self, rehearsal: Rehearsal, torch: Any) -> None:
+        self.rehearsal, self.torch = rehearsal, torch
+        self.stage = rehearsal.stage
+        self.kept: list[Any] = []  # the real ones: letting go of them would ask a driver
+
+    def modules(self) -> None:
+        """Every module of the process and every optimizer's state."""
+        torch = self.torch
+        kinds: dict[type, bool] = {}
+        found = []
+        for o in gc.get_objects():
+            kind = type(o)
+            if kind not in kinds:
+                kinds[kind] = issubclass(kind, (torch.nn.Module, torch.optim.Optimizer))
+            if kinds[kind]:
+                found.append(o)
+        seen: set[int] = set()
+        for module in found:
+            for p in module.__dict__.get("_parameters", {}).values():
+                if p is not None and id(p) not in seen:
+                    seen.add(id(p))
+                    self.parameter(p)
+            buffers = module.__dict__.get("_buffers", {})
+            for name, b in buffers.items():
+                if b is not None and self.is_real(b) and b.device.type == "cuda":
+                    buffers[name] = self.fake(b)
+        for o in found:
+            for state in o.state.values() if isinstance(o, torch.optim.Optimizer) else ():
+                for key, value in list(state.items()) if isinstance(state, dict) else ():
+                    if isinstance(value, torch.Tensor) and value.dim() and self.is_real(value):
+                        state[key] = self.fake(value)
+
+    def is_real(self, t: Any) -> bool:
+        return type(t) in (self.torch.Tensor, self.torch.nn.Parameter)
+
+    def parameter(self, p: Any, meta: bool = False) -> None:
+        """Exchanges a real parameter's inside for a fake one: who holds it keeps it. meta: one
+        without content too, as if it had been read from a file.
+        """
+        torch = self.torch
+        if not self.is_real(p) or p.device.type == "meta" and not meta:
+            return
+        grad, p.grad = p.grad, None
+        new = torch.nn.Parameter(self.fake(p.detach()), requires_grad=p.requires_grad)
+        try:
+            torch.utils.swap_tensors(p, new)
+        except RuntimeError:  # a graph of an earlier pass holds on to it
+            self.replace(p, new)
+            p, new = new, p
+        self.kept.append(new)
+        if grad is not None:
+            p.grad = self.fake(grad)
+
+    def replace(self, old: Any, new: Any) -> None:
+        """Puts another object where lists and dictionaries hold a parameter."""
+        for holder in gc.get_referrers(old):
+            if isinstance(holder, dict):
+                for key, value in list(holder.items()):
+                    if value is old:
+                        holder[key] = new
+                if any(key is old for key in holder):
+                    holder[new] = holder.pop(old)
+            elif isinstance(holder, list):
+                for i, value in enumerate(holder):
+                    if value is old:
+                        holder[i] = new
+
+    def fake(self, t: Any) -> Any:
+        """A fake tensor of the same form, on the card if the real one is."""
+        self.kept.append(t)
+        if t.device.type == "cuda":
+            return self.torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cuda")
+        return self.stage.fake_of(t)
+
+
+# What a rehearsal cannot do: part of an error's text -> what it is, and the way out.
+CANNOT = (
+    (
+        "autograd's threading in combination with fork",
+        "this process has already trained on a real card, and no copy of it can run another "
+        "backward pass: ask before the first backward pass, or put the code into a script and use "
+        "`memroom plan --rehearse -- python script.py`",
+    ),
+    (
+        "no fake impl",
+        "an operation has no fake implementation, so nobody knows the sizes of its results: "
+        "register one with torch.library.register_fake",
+    ),
+    (
+        "UnsupportedOperator",
+        "an operation has no fake implementation, so nobody knows the sizes of its results: "
+        "register one with torch.library.register_fake",
+    ),
+    (
+        "Could not run '",
+        "an operation has a kernel for the card only, and no fake implementation: register one "
+        "with torch.library.register_fake",
+    ),
+    (
+        "data-dependent",
+        "a size depends on values that a rehearsal does not have: compute it from sizes or from "
+        "tensors of the host, or pass it in",
+    ),
+    (
+        "CUDA_HOME",
+        "a CUDA extension is compiled when it is first used, which a rehearsal cannot do: use the "
+        "plain PyTorch version of it in the test",
+    ),
+)
+
+
+def explained(error: BaseException) -> str:
+    """What the error means for somebody who rehearses; empty where it is the program's own."""
+    text = "%s: %s" % (type(error).__name__, error)
+    return next((what for part, what in CANNOT if part in text), "")

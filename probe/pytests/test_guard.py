@@ -1,0 +1,135 @@
+"""What hooks cost is counted whole, and what costs too much is given up, by a clock of our own."""
+
+import unittest
+
+from _memroom_probe import guard, link
+
+MS = 1000000
+
+
+class Clock(unittest.TestCase):
+    STATE = (
+        "spent_ns",
+        "asked_ns",
+        "began_ns",
+        "ease",
+        "_window_ns",
+        "_window_spent",
+        "_counting",
+        "_starting",
+        "_inside",
+        "now",
+        "used",
+    )
+
+    def setUp(self):
+        self.before = {name: getattr(guard, name) for name in self.STATE}
+        self.sets = set(guard.given_up), set(guard._needed), dict(guard._costs)
+        self.wall = self.cpu = 0
+        guard.now, guard.used = lambda: self.wall, lambda: self.cpu
+        self.told, self.send = [], link.send
+        link.send = lambda kind, fields: self.told.append((kind, fields))
+        guard.ease = 1
+        guard.given_up.clear()
+        guard.start()
+        guard.spend(0, "first step")
+
+    def tearDown(self):
+        for name, value in self.before.items():
+            setattr(guard, name, value)
+        link.send = self.send
+        for kept, was in zip((guard.given_up, guard._needed, guard._costs), self.sets):
+            kept.clear()
+            kept.update(was)
+
+    def work(self, ns):
+        """The processor works for us."""
+        self.wall += ns
+        self.cpu += ns
+
+    def waits(self, ns):
+        """Somebody else has it."""
+        self.wall += ns
+
+    def spends(self, name, ns, **how):
+        return guard.hook(name, **how)(lambda: self.work(ns) or "done")
+
+    def told_parts(self):
+        return [fields["part"] for kind, fields in self.told if kind == "given_up"]
+
+
+class Governor(Clock):
+    def test_what_costs_too_much_is_given_up(self):
+        dear = self.spends("dear", 3 * MS, heavy=True)
+        cheap = self.spends("cheap", MS // 100, heavy=True)
+        done = 0
+        for _ in range(1000):  # steps of 100 ms: 3 % for the one, 0.01 % for the other
+            self.waits(100 * MS)
+            cheap()
+            done += dear() == "done"
+        self.assertEqual(self.told_parts(), ["dear"])
+        self.assertEqual(done, 17)  # the first after 50 ms of 10 s were spent
+        self.assertEqual(cheap(), "done")
+        share = self.told[0][1]["share"]
+        self.assertAlmostEqual(share, 0.03, delta=0.002)
+
+    def test_what_keeps_the_promise_goes_on(self):
+        fair = self.spends("fair", 4 * MS, heavy=True)
+        for _ in range(2000):
+            self.waits(996 * MS)
+            self.assertEqual(fair(), "done")
+        self.assertEqual(self.told, [])
+
+    def test_what_is_needed_is_done_less_often(self):
+        needed = self.spends("needed", 3 * MS, heavy=True, needed=True)
+        for _ in range(20):
+            self.waits(100 * MS)
+            self.assertEqual(needed(), "done")
+        self.assertEqual((guard.ease, self.told[0][1]["eased"]), (2, True))
+
+    def test_the_start_is_not_governed(self):
+        guard._counting = False
+        built = self.spends("built", 30 * MS, heavy=True)
+        for _ in range(50):
+            self.assertEqual(built(), "done")
+        self.assertEqual(self.told, [])
+
+
+class Account(Clock):
+    def test_a_light_hook_that_takes_long_counts_whole_from_then_on(self):
+        walk = self.spends("walk", 4 * MS)
+        for _ in range(3):
+            walk()
+        self.assertEqual(guard.cost()[0], guard.LIGHT_NS + 8 * MS)
+
+    def test_one_that_was_interrupted_does_not(self):
+        light = guard.hook("light")(lambda: self.waits(20 * MS))
+        for _ in range(3):
+            light()
+        self.assertEqual(guard.cost(), (guard.LIGHT_NS, 60 * MS))
+
+    def test_a_hook_within_a_hook_counts_once(self):
+        inner = self.spends("inner", 2 * MS, heavy=True)
+        outer = guard.hook("outer", heavy=True)(lambda: (inner(), self.work(MS)))
+        outer()
+        self.assertEqual(guard.cost()[0], 3 * MS)
+        self.assertEqual(guard._costs, {"inner": 2 * MS, "outer": MS})
+
+    def test_commands_count_and_have_an_end(self):
+        def carry_out():
+            self.work(900 * MS)
+            guard.asked(900 * MS)
+
+        step = guard.hook("step", heavy=True, needed=True)(carry_out)
+        for times in range(1, 4):
+            self.assertTrue(guard.may_ask())
+            step()
+            self.assertEqual(guard.cost()[0], times * 900 * MS)
+        self.assertFalse(guard.may_ask())
+        self.assertEqual((guard.spent_ns, self.told), (0, []))
+        self.waits(400000 * MS)  # 0.5 % of that is 2 s
+        self.assertTrue(guard.may_ask())
+
+
+if __name__ == "__main__":
+    unittest.main()

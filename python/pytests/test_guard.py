@@ -1,0 +1,272 @@
+"""memroom.estimate, memroom.rehearse and the pytest plugin, on real PyTorch and a real pytest. One
+process: pytest runs pytest inside itself.
+"""
+
+import os
+import sys
+
+import memroom
+import pytest
+import torch
+
+pytest_plugins = ["pytester"]
+
+
+class Net(torch.nn.Module):
+    def __init__(self, width=512):
+        super().__init__()
+        self.first = torch.nn.Linear(width, 2048)
+        self.last = torch.nn.Linear(2048, 10)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x)))
+
+
+def train(model, batch=64, width=512):
+    model.to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(3):
+        x = torch.randn(batch, width).to("cuda")
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_estimates_agree():
+    """Every way to hand the same training over has the same answer, and nothing here changes."""
+    model = Net()
+    model(torch.randn(3, 512)).sum().backward()  # the process has run a backward pass
+    model.zero_grad()
+    state, before = torch.get_rng_state(), model.first.weight.detach().clone()
+    modules = set(sys.modules)
+    ways = [
+        memroom.estimate(model, torch.zeros(64, 512), "AdamW"),
+        memroom.estimate(model, (64, 512), torch.optim.AdamW),
+        memroom.estimate(model, {"x": (64, 512)}, lambda ps: torch.optim.AdamW(ps)),
+        memroom.estimate(lambda: train(model)),
+    ]
+    with torch.device("meta"):
+        empty = Net()
+    ways.append(memroom.estimate(empty, [(64, 512)], "AdamW"))
+    loader = torch.utils.data.DataLoader([torch.zeros(512) for _ in range(64)], batch_size=64)
+    ways.append(memroom.estimate(model, loader, torch.optim.AdamW(model.parameters())))
+    with memroom.rehearse() as r:
+        train(model)
+        inside = True
+    assert "inside" not in locals()
+    ways.append(r)
+    assert {(e.allocated, e.reserved, e.device) for e in ways} == {
+        (ways[0].allocated, ways[0].reserved, ways[0].device)
+    }
+    e = ways[0]
+    assert e.allocated >= 4 * sum(p.numel() * 4 for p in model.parameters())
+    assert e.low <= e.device <= e.high and e.fits and e.categories["weights"]
+    assert "test_guard.py:" in e.lines[0].line
+    assert set(e.phases) == {"forward", "backward", "optimizer"} and e.curve
+    assert "By line" in str(e) and "<svg" in e._repr_html_()
+    assert model.first.weight.device.type == "cpu" and type(model.first.weight).__name__ == (
+        "Parameter"
+    )
+    assert torch.equal(before, model.first.weight)
+    assert torch.equal(state, torch.get_rng_state())
+    assert not torch.cuda.is_initialized()
+    new = {m for m in set(sys.modules) - modules if not m.startswith(("memroom", "_memroom"))}
+    assert not {m for m in new if m.startswith("torch._subclasses")}
+
+
+def test_skips_one_line_bodies():
+    ran = []
+    with memroom.rehearse() as r:
+        train(Net())
+        ran.append(1)  # noqa: E701, E702
+    assert not ran and r.peak > 0 and sys.gettrace() is None
+
+
+def test_more_of_a_model_is_more():
+    small = memroom.estimate(Net(), (64, 512), "AdamW", gpu="RTX4090")
+    large = memroom.estimate(Net(), (65536, 512), "AdamW", gpu="RTX4090")
+    assert large.allocated > 3 * small.allocated
+    assert not memroom.estimate(Net(), (1 << 22, 512), "AdamW", gpu="RTX4090").fits
+    half = memroom.estimate(Net(), (65536, 512), "AdamW", autocast=torch.bfloat16)
+    assert half.allocated != large.allocated
+
+
+@torch.library.custom_op("guardtest::onlycuda", mutates_args=(), device_types="cuda")
+def onlycuda(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@pytest.mark.parametrize(
+    "code, says",
+    [
+        (lambda: 1 / 0, "ZeroDivisionError"),
+        (lambda: os._exit(4), "ended with code 4"),
+        (lambda: os.abort(), "SIGABRT"),
+        (lambda: sys.exit(1), "put nothing on a GPU"),
+        (lambda: onlycuda(torch.zeros(3, device="cuda")), "register_fake"),
+    ],
+)
+def test_errors_name_the_way_out(code, says):
+    with pytest.raises(memroom.RehearsalError, match=says):
+        memroom.estimate(code)
+
+
+def test_a_child_that_hangs_or_leaves_children():
+    def hangs():
+        if os.fork() == 0:
+            os.execvp("sleep", ["sleep", "600"])
+        os.execvp("sleep", ["sleep", "600"])
+
+    with pytest.raises(memroom.RehearsalError, match="not done after"):
+        memroom.estimate(hangs, timeout=3)
+
+
+TESTS = """
+import os, sys, time, unittest
+import pytest, torch
+
+class Net(torch.nn.Module):
+    def __init__(self, width=512):
+        super().__init__()
+        self.first = torch.nn.Linear(width, 2048)
+        self.last = torch.nn.Linear(2048, 10)
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x)))
+
+def train(width=512, batch=64):
+    model = Net(width).to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(3):
+        model(torch.randn(batch, width, device="cuda")).sum().backward()
+        optimizer.step(); optimizer.zero_grad()
+
+def test_plain():
+    assert not torch.cuda.is_available()
+
+@pytest.mark.limit_device_memory("2GiB", gpu="RTX4090")
+def test_fits():
+    train()
+
+@pytest.mark.limit_device_memory("600MiB", gpu="RTX4090")
+def test_above():
+    train(batch=65536)
+
+@pytest.mark.parametrize("width", [256, 512])
+@pytest.mark.device_memory_as_recorded(tolerance="1%")
+def test_recorded(width):
+    train(width, int(os.environ.get("BATCH", 64)))
+
+@pytest.fixture(scope="session")
+def model():
+    return Net()
+
+def test_uses(model):
+    model(torch.zeros(2, 512)).sum().backward()
+
+def test_asks(memroom_rehearsal, tmp_path, model):
+    model.to("cuda")
+    assert memroom_rehearsal.allocated >= 4 * 2048 * 522
+    assert memroom_rehearsal.fits("1GiB") and not memroom_rehearsal.fits(1)
+    print("asked")
+
+class TestCase(unittest.TestCase):
+    def setUp(self):
+        self.width = 128
+    @pytest.mark.limit_device_memory("2GiB")
+    def test_method(self):
+        train(self.width)
+
+@pytest.mark.limit_device_memory("2GiB")
+@pytest.mark.parametrize("how", ["exit", "_exit", "abort", "fork", "raise", "print"])
+def test_bad(how):
+    if how == "exit": sys.exit(2)
+    if how == "_exit": os._exit(2)
+    if how == "abort": os.abort()
+    if how == "fork" and os.fork() == 0: time.sleep(60)
+    if how == "raise": raise KeyError("x")
+    os.write(1, b"printed" * 10000)
+    train()
+
+def test_after():
+    assert not torch.cuda.is_available()
+"""
+
+
+def run(pytester, *args):
+    # a source tree has no entry point
+    registered = [] if "memroom" in installed() else ["-p", "memroom.pytest_plugin"]
+    return pytester.runpytest_inprocess(*registered, "-p", "no:cacheprovider", *args)
+
+
+def installed():
+    from importlib.metadata import entry_points
+
+    return {e.name for e in entry_points(group="pytest11")}
+
+
+def test_plugin(pytester, monkeypatch):
+    pytester.makepyfile(test_memory=TESTS)
+    result = run(pytester, "--memroom-record", "--memroom-report")
+    result.assert_outcomes(passed=10, failed=5)
+    out = result.stdout.str()
+    assert "needs 2.189GiB of device memory, more than the limit of 600MiB" in out
+    assert "test_memory.py:10" in out and "SIGABRT" in out and "KeyError: 'x'" in out
+    assert "SystemExit: 2" in out and "ended with code 2" in out
+    assert out.index("= device memory =") < out.rindex("test_fits")
+    recorded = sorted(p.name for p in pytester.path.rglob("*.json"))
+    assert recorded == ["test_recorded[256].json", "test_recorded[512].json"]
+
+    result = run(pytester, "-k", "recorded")
+    result.assert_outcomes(passed=2)
+    monkeypatch.setenv("BATCH", "4096")
+    result = run(pytester, "-k", "recorded")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        ["the test allocates * more than the *", "by category:", "by line:", "*test_memory.py:*"]
+    )
+
+
+def test_plugin_in_several_processes(pytester):
+    pytest.importorskip("xdist")
+    pytester.makepyfile(test_memory=TESTS)
+    result = run(pytester, "-n", "2", "--memroom-record", "--memroom-report", "-k", "fits or rec")
+    result.assert_outcomes(passed=3)
+    assert "test_memory.py::test_fits" in result.stdout.str()
+
+
+TRAINERS = """
+import pytest, torch
+import lightning, transformers
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(512, 512)
+    def training_step(self, batch, index):
+        return self.layer(batch).sum()
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+
+@pytest.mark.limit_device_memory("2GiB")
+def test_lightning(tmp_path):
+    assert torch.cuda.is_available()
+    data = torch.utils.data.DataLoader(torch.zeros(64, 512), batch_size=16)
+    trainer = lightning.Trainer(max_epochs=1, default_root_dir=tmp_path, accelerator="gpu",
+        devices=1, enable_progress_bar=False)
+    trainer.fit(Module(), data)
+
+@pytest.mark.limit_device_memory("2GiB")
+def test_trainer(tmp_path):
+    config = transformers.GPT2Config(n_embd=64, n_layer=2, n_head=2, vocab_size=100)
+    model = transformers.GPT2LMHeadModel(config)
+    row = {"input_ids": torch.ones(16, dtype=torch.int64), "labels": torch.ones(16).long()}
+    arguments = transformers.TrainingArguments(output_dir=tmp_path, max_steps=2, report_to=[])
+    transformers.Trainer(model, arguments, train_dataset=[row] * 64).train()
+"""
+
+
+def test_plugin_with_trainers(pytester):
+    pytest.importorskip("lightning")
+    pytester.makepyfile(test_trainers=TRAINERS)
+    run(pytester, "--memroom-report").assert_outcomes(passed=2)

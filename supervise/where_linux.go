@@ -1,0 +1,295 @@
+package supervise
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"memroom/diagnose"
+	"memroom/event"
+	"memroom/probe"
+)
+
+// whereabouts learns at which lines of the program host memory grows. Whenever the run holds more
+// than ever before, it asks the process that grew most where its main thread stands. After a kill
+// this is all that is left of the program.
+type whereabouts struct {
+	job    *job
+	record *record
+	ways   map[int]probe.Where // how to ask, by process that said hello
+
+	high     event.Bytes         // held when it last asked
+	climbed  time.Time           // when that was, or a Python began
+	resident map[int]event.Bytes // of each process then
+
+	heard map[string]int64 // how much of each file of answers was read
+	reads map[string]reading
+}
+
+// reading is a large file that a process said it would read in one call of the kernel, during which
+// no signal reaches it.
+type reading struct {
+	stack []event.Frame
+	left  event.Bytes // by which memory may still grow for it
+}
+
+// One ask interrupts the main thread for some 50 microseconds. There are at most asksToLimit on the
+// way to the limit, and none where memory does not reach a new height.
+const (
+	asksToLimit   = 64
+	leastGrowth   = 32 * event.MiB
+	climbing      = 2 * time.Second
+	climbingTick  = 50 * time.Millisecond
+	answerWithin  = 20 * time.Millisecond
+	answerEvery   = 200 * time.Microsecond
+	mostPlaces    = 40      // at which memory grew
+	mostDepth     = 20      // lines of one stack
+	mostOfAnswer  = 1 << 16 // bytes
+	mostCode      = 120     // characters of a line of source
+	mostOfASource = 4 << 20 // bytes that are read to find a line
+)
+
+// reachable remembers how a process can be asked. The file must be one that this run's probes make.
+func (w *whereabouts) reachable(pid int, way *probe.Where) {
+	if way != nil && filepath.Dir(way.Path) == filepath.Clean(w.job.files.Dir) {
+		w.ways[pid] = *way
+		w.climbed = time.Now() // a program loads its data first
+	}
+}
+
+// check asks where the program stands if host memory has reached a new height.
+func (w *whereabouts) check(s event.Sample, limit event.Bytes) {
+	if len(w.ways) == 0 {
+		return
+	}
+	held := s.Held
+	if held == 0 {
+		held = s.Anonymous + s.Shared
+	}
+	grew := held - w.high
+	if grew < max(leastGrowth, limit/asksToLimit) {
+		return
+	}
+	who := w.grownMost()
+	w.high, w.climbed = held, time.Now()
+	if who == nil {
+		return
+	}
+	stack, err := w.ask(who.pid, grew)
+	if err != nil {
+		return
+	}
+	own, called := diagnose.Stood(stack)
+	if len(own) == 0 {
+		return
+	}
+	g := diagnose.Grown{Called: called, Bytes: grew, Held: held,
+		Worker: w.job.people.startedByPython(who.pid)}
+	for _, frame := range own[:min(len(own), mostDepth)] {
+		g.Lines = append(g.Lines, diagnose.Line{Frame: frame, Code: w.code(who.pid, frame)})
+	}
+	w.keep(g)
+	last := own[len(own)-1]
+	w.record.happenedJSON("where", who.pid, who.rank, fmt.Sprintf("%s:%d", last.File, last.Line),
+		map[string]any{"held": held, "grew": grew, "frames": stack[:min(len(stack), mostDepth)]})
+}
+
+// pace returns the time until the next reading: shorter while memory climbs, because a program can
+// fill a machine between two ordinary ones.
+func (w *whereabouts) pace(ordinary time.Duration) time.Duration {
+	if time.Since(w.climbed) < climbing {
+		return min(ordinary, climbingTick)
+	}
+	return ordinary
+}
+
+// grownMost returns the process whose resident memory grew most since the last time.
+func (w *whereabouts) grownMost() (most *person) {
+	var best event.Bytes
+	now := map[int]event.Bytes{}
+	for pid, who := range w.job.people.all {
+		if who.gone {
+			continue
+		}
+		now[pid] = who.resident
+		if grew := who.resident - w.resident[pid]; grew > best {
+			best, most = grew, who
+		}
+	}
+	w.resident = now
+	return most
+}
+
+// ask returns the stack of a process's main thread, innermost frame first. Where it does not answer
+// and had said that it reads a large file, that is where it stands, until memory grew by its size.
+func (w *whereabouts) ask(pid int, grew event.Bytes) ([]event.Frame, error) {
+	way, ok := w.wayTo(pid)
+	if !ok {
+		return nil, errors.New("it cannot be asked")
+	}
+	file, err := os.Open(way.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	before, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, err
+	}
+	w.hear(file, way.Path, before)
+	// To the main thread alone: it reads its own frames, which nobody changes meanwhile.
+	if err := unix.Tgkill(pid, pid, unix.Signal(way.Signal)); err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(answerWithin); time.Now().Before(end); time.Sleep(answerEvery) {
+		answer, err := io.ReadAll(io.NewSectionReader(file, before, mostOfAnswer))
+		if err != nil {
+			return nil, err
+		}
+		// The outermost frame is the last line; a stack that is still being written ends without one.
+		if bytes.HasSuffix(answer, []byte("in <module>\n")) || bytes.HasSuffix(answer, []byte("...\n")) ||
+			len(answer) > 0 && time.Until(end) < answerWithin/2 {
+			w.heard[way.Path] = before + int64(len(answer))
+			delete(w.reads, way.Path)
+			return parseStack(answer), nil
+		}
+	}
+	if r := w.reads[way.Path]; r.left > 0 && way == w.ways[pid] {
+		r.left -= grew
+		w.reads[way.Path] = r
+		return r.stack, nil
+	}
+	return nil, errors.New("no answer")
+}
+
+// hear takes what a process said by itself since it was last asked: `reads BYTES` and its stack.
+func (w *whereabouts) hear(file *os.File, path string, end int64) {
+	from := max(w.heard[path], end-mostOfAnswer)
+	text, err := io.ReadAll(io.NewSectionReader(file, from, end-from))
+	if err != nil {
+		return
+	}
+	w.heard[path] = end
+	at := bytes.LastIndex(text, []byte("reads "))
+	if at < 0 {
+		return
+	}
+	size, stack, _ := bytes.Cut(text[at+len("reads "):], []byte("\n"))
+	if n, err := strconv.ParseInt(string(size), 10, 64); err == nil {
+		w.reads[path] = reading{stack: parseStack(stack), left: event.Bytes(n)}
+	}
+}
+
+// wayTo returns how to ask a process: its own way, or that of the Python that forked it. The
+// signal ends a process that has no handler for it. The file may have been closed and its number
+// given to another. Both are looked up right before.
+func (w *whereabouts) wayTo(pid int) (probe.Where, bool) {
+	way, ok := w.ways[pid]
+	for parent := pid; !ok; {
+		who := w.job.people.all[parent]
+		if who == nil || who.parent == parent || who.parent == 0 {
+			return way, false
+		}
+		parent = who.parent
+		way, ok = w.ways[parent]
+	}
+	root := filepath.Join(w.job.proc.Root, strconv.Itoa(pid))
+	target, err := os.Readlink(filepath.Join(root, "fd", strconv.Itoa(way.FD)))
+	if err != nil || target != way.Path {
+		return way, false
+	}
+	return way, catches(filepath.Join(root, "status"), way.Signal)
+}
+
+// catches reports whether a process has a handler for a signal, by its status file.
+func catches(status string, signal int) bool {
+	data, err := os.ReadFile(status)
+	if err != nil || signal < 1 || signal > 64 {
+		return false
+	}
+	_, rest, found := bytes.Cut(data, []byte("\nSigCgt:\t"))
+	if !found {
+		return false
+	}
+	mask, _, _ := bytes.Cut(rest, []byte("\n"))
+	caught, err := strconv.ParseUint(string(mask), 16, 64)
+	return err == nil && caught&(1<<(signal-1)) != 0
+}
+
+// parseStack reads what faulthandler wrote: lines such as `  File "train.py", line 12 in load`.
+func parseStack(text []byte) []event.Frame {
+	var stack []event.Frame
+	for line := range strings.Lines(string(text)) {
+		line, isFrame := strings.CutPrefix(strings.TrimRight(line, "\n"), `  File "`)
+		file, rest, quoted := strings.Cut(line, `", line `)
+		number, name, named := strings.Cut(rest, " in ")
+		if n, err := strconv.Atoi(number); isFrame && quoted && named && err == nil {
+			stack = append(stack, event.Frame{File: file, Line: n, Name: name})
+		}
+	}
+	return stack
+}
+
+// keep adds to what is known of a place; the one that matters least goes when there are too many.
+func (w *whereabouts) keep(g diagnose.Grown) {
+	grown := &w.record.said.Grown
+	for i, known := range *grown {
+		if slices.Equal(known.Lines, g.Lines) {
+			g.Bytes += known.Bytes
+			(*grown)[i] = g
+			return
+		}
+	}
+	if *grown = append(*grown, g); len(*grown) > mostPlaces {
+		slices.SortStableFunc(*grown, func(a, b diagnose.Grown) int {
+			return cmp.Compare(b.Bytes, a.Bytes)
+		})
+		*grown = (*grown)[:mostPlaces]
+	}
+}
+
+// code returns a line of the user's source as it is now; empty where it cannot be read.
+func (w *whereabouts) code(pid int, frame event.Frame) string {
+	path := frame.File
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(w.job.proc.Root, strconv.Itoa(pid), "cwd", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	lines := bufio.NewScanner(io.LimitReader(file, mostOfASource))
+	for n := 1; lines.Scan(); n++ {
+		if n == frame.Line {
+			text, _, _ := strings.Cut(lines.Text(), "  #")
+			code := []rune(strings.TrimSpace(text))
+			return string(code[:min(len(code), mostCode)])
+		}
+	}
+	return ""
+}
+
+// end forgets the processes of an attempt and removes the files in which they answered.
+func (w *whereabouts) end() {
+	for _, way := range w.ways {
+		_ = os.Remove(way.Path)
+	}
+	clear(w.ways)
+	clear(w.heard)
+	clear(w.reads)
+}
