@@ -136,8 +136,39 @@ func TestCameToItsLimit(t *testing.T) {
 		g := groupOf(t, c.version, map[string]string{
 			"memory.max_usage_in_bytes": fmt.Sprintln(int64(c.most))})
 		r := &running{group: g, hold: c.hold, limit: 10 * mib, most: c.seen}
-		if now := r.lookFull(); r.wasFull != c.full || now != c.now {
-			t.Errorf("%s: full %v, now %v", name, r.wasFull, now)
+		if r.lookFull(); r.wasFull != c.full || r.keptStill() != c.now {
+			t.Errorf("%s: full %v, now %v", name, r.wasFull, r.keptStill())
+		}
+	}
+}
+
+// TestALimitRaisedBeforeTheEnd: the limit is raised between the call that failed and the end. An
+// attempt that grew after that, or went on for long, did not end for want of memory.
+func TestALimitRaisedBeforeTheEnd(t *testing.T) {
+	const mib = event.MiB
+	for name, c := range map[string]struct {
+		after event.Bytes
+		since time.Duration
+		want  bool
+	}{
+		"as it stood":   {200 * mib, time.Second, true},
+		"its last page": {203 * mib, time.Second, true},
+		"it went on":    {240 * mib, time.Second, false},
+		"long ago":      {200 * mib, time.Minute, false},
+	} {
+		g := groupOf(t, 1, map[string]string{
+			"memory.max_usage_in_bytes": fmt.Sprintln(int64(200 * mib)), "memory.limit_in_bytes": "0",
+			"memory.memsw.limit_in_bytes": "0"})
+		r := &running{group: g, hold: true, limit: 200 * mib}
+		if err := r.setLimit(300*mib, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := write(g, "memory.max_usage_in_bytes", c.after); err != nil {
+			t.Fatal(err)
+		}
+		r.stoodAt = r.stoodAt.Add(-c.since)
+		if r.lookFull(); r.keptStill() != c.want {
+			t.Errorf("%s: kept still %v", name, r.keptStill())
 		}
 	}
 }

@@ -78,7 +78,9 @@ type running struct {
 	limit    event.Bytes // of its cgroup: the reservation and the slack
 	most     event.Bytes // that its cgroup ever held, files included
 	wasFull  bool        // it came to its limit
-	endFull  bool        // it ended at its limit, which nobody had raised by then
+	stood    event.Bytes // the limit to which it came last, perhaps raised since
+	stoodAt  time.Time
+	endFull  bool // it ended soon after, and had not grown
 	stopped  bool
 	paused   bool  // it was made to stand still
 	heard    int64 // bytes of Events that were read
@@ -253,7 +255,8 @@ func (b *Backend) newFront(r *running) *supervise.Front {
 	front.Exited = func(exit event.Exit) {
 		if exit.Code != 0 {
 			r.mu.Lock()
-			r.endFull = r.lookFull()
+			r.lookFull()
+			r.endFull = r.keptStill()
 			r.mu.Unlock()
 		}
 		if exit.Code == 0 && b.empty(r) {
@@ -481,10 +484,10 @@ func (b *Backend) outcome(r *running) trial.Outcome {
 	r.mu.Lock()
 	full, reserved := r.wasFull, r.reserved
 	// A thread that touches memory there waits: what goes on and fails is a system call.
-	filled := r.endFull && float64(o.PeakHost) >= mostlyOwn*float64(r.limit)
+	filled := r.endFull && float64(o.PeakHost) >= mostlyOwn*float64(r.stood)
 	r.mu.Unlock()
-	o.AtLimit = o.ExitCode != 0 && !o.OOM && full && o.PeakHost >= reserved/2 &&
-		(filled || brokenAtLimit(o) || failedCall.MatchString(tailText(r.Files.Output)))
+	o.AtLimit = o.ExitCode != 0 && !o.OOM && (filled || full && o.PeakHost >= reserved/2 &&
+		(brokenAtLimit(o) || failedCall.MatchString(tailText(r.Files.Output))))
 	return o
 }
 
@@ -509,18 +512,27 @@ func brokenAtLimit(o trial.Outcome) bool {
 	return false
 }
 
-// lookFull notes whether the attempt came to the limit of its cgroup, and reports whether it came
-// to the present one. Version 2 slows it down before that. The caller holds the lock.
-func (r *running) lookFull() bool {
+// lookFull notes whether the attempt came to the present limit of its cgroup. Version 2 slows it
+// down before that. The caller holds the lock.
+func (r *running) lookFull() {
 	const batch = 256 * event.KiB // in which the kernel counts
 	if r.group == nil || !r.hold || r.group.Version != 1 {
-		return false
+		return
 	}
 	most, err := number(r.group, "memory.max_usage_in_bytes")
-	now := err == nil && most >= r.limit-batch
-	r.wasFull = r.wasFull || now && most > r.most
+	if err == nil && most >= r.limit-batch {
+		r.wasFull = r.wasFull || most > r.most
+		r.stood, r.stoodAt = r.limit, time.Now()
+	}
 	r.most = max(r.most, most)
-	return now
+}
+
+// keptStill reports whether an attempt that ends now came to its limit a short while ago and has
+// not grown since. The limit may be raised between the call that failed there and the end. One
+// that went on beyond the old limit found its memory. The caller holds the lock.
+func (r *running) keptStill() bool {
+	const soon, little = 30 * time.Second, 4 * event.MiB
+	return r.stood > 0 && time.Since(r.stoodAt) < soon && r.most <= r.stood+max(r.stood/32, little)
 }
 
 // tailText is the end of what the command said.

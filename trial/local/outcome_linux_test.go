@@ -139,7 +139,7 @@ func TestAnErrorOfAnAttemptThatFillsItsLimit(t *testing.T) {
 		for _, full := range []bool{true, false} {
 			r := ended(t, event.Summary{Exit: &event.Exit{Code: 1, Seconds: 1, MaxResident: gib}},
 				"AssertionError\n")
-			r.wasFull, r.endFull, r.reserved, r.limit = true, full, limit, limit
+			r.wasFull, r.endFull, r.reserved, r.stood = true, full, limit, limit
 			if got := (&Backend{}).outcome(r).AtLimit; got != (want && full) {
 				t.Errorf("limit %v, ended at it %v: taken for want of memory: %v", limit, full, got)
 			}
