@@ -560,15 +560,16 @@ record.start_ray(num_cpus=3, log_to_driver=False, object_store_memory=80 << 20)
 
 @ray.remote(num_cpus=1, max_restarts=0)
 class Trainer:
+    def __init__(self): self.held = []
+    def ready(self): pass
     def train(self, blocks):
-        held = []
         for _ in range(blocks):
-            held.append(numpy.ones(5 << 20)); time.sleep(0.2)
+            self.held.append(numpy.ones(5 << 20)); time.sleep(0.2)
         time.sleep(2)
-        return len(held)
 
 for actors, blocks in (1, 4), (3, 20):
     trainers = [Trainer.remote() for _ in range(actors)]
+    ray.get([t.ready.remote() for t in trainers])
     for one in [t.train.remote(blocks) for t in trainers]:
         try: ray.get(one)
         except ray.exceptions.RayError: pass
