@@ -6,13 +6,15 @@ time.
 import json
 import os
 import secrets
+import shutil
 import threading
 import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import schedulers
 from .meeting import Meeting, connect
-from .session import Checkpoint
+from .session import Checkpoint, exploited, put
+from .space import flat
 
 SAVE = "should_checkpoint"  # in a result: a callback wants a checkpoint of a class
 FILE = "driver.json"  # in the study's folder: the key
@@ -41,8 +43,15 @@ class Trial:
     local_path = logdir = property(lambda self: self.path)
 
     def exploit(self, config: Dict[str, Any], checkpoint: Checkpoint) -> None:
-        """Goes on from another trial's checkpoint with these settings."""
-        self.config, self._next = config, ("exploit", config, checkpoint.path)
+        """Goes on from another trial's checkpoint with these settings. It is copied: the
+        other may delete its own, and this one needs it again where it is tried again.
+        """
+        before = exploited(self.path)
+        kept = os.path.join(self.path, ".exploited_%06d" % self.heard)
+        put(checkpoint.path, kept)
+        if before and before != kept:
+            shutil.rmtree(before, ignore_errors=True)
+        self.config, self._next = config, ("exploit", config, kept)
 
     def taken(self) -> Optional[Tuple[str, Any, str]]:
         out, self._next = self._next, None
@@ -150,14 +159,14 @@ class Driver:
         if any(t.path == trial.path for t in self.trials.values()):
             trial.path += "_" + trial.trial_id
 
-    def on_result(self, number: int, result: Dict[str, Any], checkpoint: Optional[str]) -> Any:
+    def on_result(
+        self, number: int, count: int, result: Dict[str, Any], checkpoint: Optional[str]
+    ) -> Any:
         trial = self.trials[number]
         # A trial that is tried again repeats what it reported: that is decided already.
-        fresh = result["training_iteration"] > trial.heard
-        if not isinstance(result["training_iteration"], int) or fresh:
-            trial.heard = max(trial.heard, int(result["training_iteration"]))
-        else:
+        if count <= trial.heard:
             return ("go on",)
+        trial.heard = count
         self.steps += 1
         self._call("on_step_begin")
         trial.last_result = dict(result, config=trial.config)
@@ -169,7 +178,7 @@ class Driver:
             self._call("on_checkpoint", trial=trial, checkpoint=trial.checkpoint)
         searcher = self.study.search.searcher
         if searcher is not None:
-            searcher.on_trial_result(trial.trial_id, trial.last_result)
+            searcher.on_trial_result(trial.trial_id, flat(trial.last_result))
         answer = self._decide(trial)
         if answer == ("go on",) and checkpoint is None and trial.last_result.get(SAVE):
             answer = ("save",)
@@ -193,6 +202,7 @@ class Driver:
             return ("all",)
         if ends:
             return ("stop",)
+        result = flat(result)  # metric="valid/loss" is result["valid"]["loss"]
         said = rule.on_trial_result(self, trial, result)
         if said == schedulers.TrialScheduler.STOP:
             return ("stop",) if schedulers.reached(rule, result) else ("early",)
@@ -203,15 +213,16 @@ class Driver:
         if trial.status != trial.RUNNING:
             return
         trial.status = trial.TERMINATED
+        shutil.rmtree(exploited(trial.path) or "", ignore_errors=True)
         trial.last_result["done"] = True
-        self.study.rule.on_trial_complete(self, trial, trial.last_result)
+        self.study.rule.on_trial_complete(self, trial, flat(trial.last_result))
         self._told(trial, False)
         self._call("on_trial_complete", trial=trial)
 
     def _told(self, trial: Trial, error: bool) -> None:
         searcher = self.study.search.searcher
         if searcher is not None:
-            last = None if error else trial.last_result
+            last = None if error else flat(trial.last_result)
             searcher.on_trial_complete(trial.trial_id, last, error=error)
 
     def settle(self, results: List[Any]) -> None:

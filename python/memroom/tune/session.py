@@ -148,10 +148,9 @@ def tell(said: Dict[str, Any], step: Optional[int]) -> None:
     for name, value in flat(said).items():
         if isinstance(value, str):
             continue
-        try:
-            numbers[name] = float(value)
-        except (TypeError, ValueError):
-            continue
+        number = _number(value)
+        if number is not None:
+            numbers[name] = number
     if not memroom._report(step, numbers):
         print(json.dumps(numbers), flush=True)
 
@@ -166,13 +165,37 @@ def checkpoints(path: str) -> List[str]:
     return [os.path.join(path, n) for n in found]
 
 
-def lines(path: str) -> List[Dict[str, Any]]:
-    """What a trial reported, without a line that was cut off."""
+def exploited(path: str) -> Optional[str]:
+    """The copy of another trial's checkpoint that a trial goes on from."""
     try:
-        with open(os.path.join(path, RESULTS)) as file:
-            return [json.loads(line) for line in file if line.endswith("\n")]
+        names = os.listdir(path)
     except OSError:
-        return []
+        return None
+    found = sorted(n for n in names if n.startswith(".exploited_") and n[11:].isdigit())
+    return os.path.join(path, found[-1]) if found else None
+
+
+def put(source: str, final: str) -> None:
+    """Copies a checkpoint beside its place and moves it, so that one that is there is whole."""
+    folder, name = os.path.split(final)
+    beside = os.path.join(folder, ".new_" + name)
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(source, beside)
+    shutil.rmtree(final, ignore_errors=True)
+    os.rename(beside, final)
+
+
+def lines(path: str) -> List[Dict[str, Any]]:
+    """What a trial reported, without lines that were cut off, as by a full disk."""
+    out = []
+    try:
+        with open(os.path.join(path, RESULTS), errors="replace") as file:
+            for line in file:
+                with contextlib.suppress(ValueError):
+                    out.append(dict(json.loads(line)))
+    except OSError:
+        pass
+    return out
 
 
 class Session:
@@ -193,16 +216,19 @@ class Session:
         up to it. A trial that ran out of memory loses no more than that.
         """
         kept: List[Dict[str, Any]] = []
-        whole = checkpoints(self.path)
-        if whole:
-            self.checkpoint = Checkpoint(whole[-1])
-            kept = lines(self.path)[: int(whole[-1][-6:])]
+        whole, other = checkpoints(self.path), exploited(self.path)
+        last = whole[-1] if whole else other
+        if last and other and last[-6:] <= other[-6:]:
+            last = other  # it was told to go on from there after its own last one
+        if last:
+            self.checkpoint = Checkpoint(last)
+            kept = lines(self.path)[: int(last[-6:])]
         with open(os.path.join(self.path, RESULTS + ".new"), "w") as file:
             for line in kept:
                 file.write(json.dumps(line) + "\n")
         os.replace(file.name, os.path.join(self.path, RESULTS))
         for name in os.listdir(self.path):
-            if name.startswith(".checkpoint_"):
+            if name.startswith(".new_"):
                 shutil.rmtree(os.path.join(self.path, name), ignore_errors=True)
         if os.path.exists(os.path.join(self.path, ERROR)):
             os.remove(os.path.join(self.path, ERROR))
@@ -242,13 +268,16 @@ class Session:
         result.update(said)
         with open(os.path.join(self.path, RESULTS), "a") as file:
             file.write(json.dumps({k: _json(v) for k, v in result.items()}) + "\n")
-        stored = self._store(checkpoint, result) if checkpoint is not None else None
+        stored = self._store(checkpoint) if checkpoint is not None else None
         tell(dict(said, training_iteration=result["training_iteration"]), self.count)
-        return self._obey(self.driver.ask("result", self.number, _plain(result), stored))
+        answer = self.driver.ask("result", self.number, self.count, _plain(result), stored)
+        self._forget()
+        return self._obey(answer)
 
-    def save(self, checkpoint: Any, result: Dict[str, Any]) -> None:
+    def save(self, checkpoint: Any) -> None:
         """Keeps a checkpoint of the last report."""
-        self.driver.ask("saved", self.number, self._store(checkpoint, result))
+        self.driver.ask("saved", self.number, self._store(checkpoint))
+        self._forget()
 
     def _obey(self, answer: Any) -> bool:
         if not answer or answer[0] in ("go on", "save"):
@@ -259,20 +288,18 @@ class Session:
             raise RuntimeError(answer[1])
         raise StopTraining(early=answer[0] == "early", all_of_them=answer[0] == "all")
 
-    def _store(self, checkpoint: Any, result: Dict[str, Any]) -> str:
-        """Copies a checkpoint beside and moves it, so that one that is there is whole."""
+    def _store(self, checkpoint: Any) -> str:
         if not hasattr(checkpoint, "path"):
             raise TypeError("checkpoint=%r: take Checkpoint.from_directory(path)" % (checkpoint,))
-        beside = os.path.join(self.path, ".checkpoint_%06d" % self.count)
         final = os.path.join(self.path, "checkpoint_%06d" % self.count)
-        shutil.copytree(checkpoint.path, beside)
-        os.rename(beside, final)
+        put(checkpoint.path, final)
         self.checkpoint = Checkpoint(final)
-        self._forget(result)
         return final
 
-    def _forget(self, result: Dict[str, Any]) -> None:
-        """Deletes checkpoints beyond the number to keep: the worst, never the last."""
+    def _forget(self) -> None:
+        """Deletes checkpoints beyond the number to keep: the worst, never the last. The program
+        that holds the study knows of the last by now, and hands no other trial one of these.
+        """
         most = getattr(self.keep, "num_to_keep", None)
         there = checkpoints(self.path)
         if not most or len(there) <= most:
@@ -282,8 +309,13 @@ class Session:
         if name:
             said = lines(self.path)
             sign = -1 if getattr(self.keep, "checkpoint_score_order", "max") == "min" else 1
-            scores = {p: flat(said[int(p[-6:]) - 1]).get(name, -math.inf) for p in there[:-1]}
-            worst = min(scores, key=lambda p: sign * scores[p])
+            scores = {}
+            for p in there[:-1]:
+                at = int(p[-6:]) - 1
+                value = flat(said[at]).get(name) if at < len(said) else None
+                score = sign * float(value) if isinstance(value, (int, float)) else math.nan
+                scores[p] = -math.inf if math.isnan(score) else score
+            worst = min(scores, key=lambda p: scores[p])
         shutil.rmtree(worst, ignore_errors=True)
 
     def failed(self, error: BaseException) -> None:
@@ -308,10 +340,16 @@ def _json(value: Any) -> Any:
         return [_json(v) for v in value]
     if isinstance(value, dict):
         return {str(k): _json(v) for k, v in value.items()}
+    number = _number(value)
+    return repr(value) if number is None else number
+
+
+def _number(value: Any) -> Optional[float]:
+    """A number as float: arrays and tensors of one element too; None: it is none."""
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        return repr(value)
+        return float(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def _plain(result: Dict[str, Any]) -> Dict[str, Any]:

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import datetime
 import fcntl
+import inspect
 import json
 import math
 import os
@@ -35,6 +36,7 @@ from .trainable import Prepared, call, is_class, name_of, steps
 CALL = "MEMROOM_TUNE_CALL"  # number of the call whose trial this process is
 FOLDER = "MEMROOM_TUNE_FOLDER"  # where the study and its trials find each other while it runs
 EXPERIMENT = "MEMROOM_TUNE_EXPERIMENT"  # where results are kept, also for a resumed study
+ENDLESS = 100_000  # samples: a budget of time or a stop rule ends the study
 DONE = "memroom_done"  # stands in for a metric where none is named
 DRIVEN = "MEMROOM_TUNE_DRIVEN"  # trials cannot do without the program that holds the study
 
@@ -60,7 +62,13 @@ class Study:
             raise TypeError(
                 "tune.run needs a function or a Trainable, not %r" % (self.trainable.trainable,)
             )
-        self.config, self.samples = config or {}, samples
+        if (mode or "min") not in ("min", "max"):
+            raise ValueError("mode must be min or max, not %r" % (mode,))
+        if samples != -1 and samples < 1:
+            raise ValueError(
+                "num_samples must be at least 1, or -1 for no end, not %r" % (samples,)
+            )
+        self.config, self.samples = config or {}, samples if samples > 0 else ENDLESS
         self.label = name_of(self.trainable.trainable)
         self.search = Asked(search_alg)
         ruled = schedulers.metric_of(scheduler)
@@ -140,8 +148,9 @@ class Study:
             with open(os.path.join(path, "experiment")) as file:
                 self.experiment = file.read()
             return self._read(path)
-        self._train(json.loads(os.environ["MEMROOM_PARAMS"]))
-        raise SystemExit(0)
+        if _calls == int(mine):
+            self._train(json.loads(os.environ["MEMROOM_PARAMS"]))
+        raise SystemExit(0)  # also from a later call, where the script caught the first one
 
     # In the process of a trial.
 
@@ -169,7 +178,11 @@ class Study:
             one.failed(error)
             if self.failure.fail_fast:
                 tell({OVER: FAILED}, one.count + 1)
-            raise
+            # The script may catch exceptions around run, to go on; this process is at its end.
+            sys.last_type, sys.last_value = type(error), error
+            sys.last_traceback = error.__traceback__
+            sys.excepthook(type(error), error, error.__traceback__)
+            raise SystemExit(1) from None
         one.driver.ask("end", one.number)
         self._no_metric(one)
 
@@ -244,11 +257,17 @@ class Study:
         if is_class(target):
             steps(target, one, self.trainable.parameters, self._saves)
             return
-        result = call(target, one.config, self.trainable.parameters)
-        if isinstance(result, dict):
-            one.report(result)
-        elif isinstance(result, (int, float)) and not isinstance(result, bool) and self.metric:
-            one.report({self.metric: result})
+        made = call(target, one.config, self.trainable.parameters)
+        for result in made if inspect.isgenerator(made) else [made]:
+            if isinstance(result, dict):
+                one.report(result)
+            elif hasattr(result, "__float__"):
+                one.report({self.metric or "_metric": result})
+            elif result is not None:
+                raise ValueError(
+                    "the training function returned %.100r: return a number, a dict of metrics or "
+                    "nothing" % (result,)
+                )
 
     def _saves(self, result: Dict[str, Any], done: bool) -> bool:
         """Whether a class makes a checkpoint after this step."""

@@ -117,7 +117,7 @@ def steps(target: Any, session: Session, parameters: Dict[str, Any], saves: Any)
             if done:
                 return
             if wanted:
-                session.save(_save(trainable), result)
+                session.save(_save(trainable))
     finally:
         trainable.cleanup()
 
