@@ -182,11 +182,11 @@ func readRecipes(t testing.TB, path string) []*recipe {
 	return list
 }
 
-// otherArchitecture begins the names of the cases of recipes_architectures.py.
+// otherArchitecture begins the names of the cases on other architectures.
 const otherArchitecture = "2-"
 
-// TestRecipesOnOtherArchitectures holds predictions against bench/gpu/recipes_architectures.py. Run
-// with -v it prints every error.
+// TestRecipesOnOtherArchitectures holds predictions against bench/gpu/recipes.py. Run with -v it
+// prints every error.
 func TestRecipesOnOtherArchitectures(t *testing.T) {
 	var all []float64
 	for _, r := range readRecipes(t, filepath.Join("..", "bench", "gpu", "recipes-h200.jsonl")) {

@@ -5,8 +5,9 @@ DistributedDataParallel needs sums that are there: two processes share the card 
 
     python bench/gpu/recipes.py OUT.jsonl [--only NAME,...] [--traces FOLDER] [--jobs 6]
 
-Each case runs in a process of its own and writes one line. A case that is in OUT is not run again.
-Needs peft, bitsandbytes and deepspeed on PYTHONPATH for the cases that use them.
+Cases and models are in recipes.json. Each case runs in a process of its own and writes one line. A
+case that is in OUT is not run again. Needs peft, bitsandbytes and deepspeed on PYTHONPATH for the cases that
+use them.
 """
 
 import argparse
@@ -19,192 +20,28 @@ import subprocess
 import sys
 import tempfile
 
-import recipes_architectures
-
-MODELS = {
-    "160m": {
-        "hidden_size": 768,
-        "intermediate_size": 2048,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 12,
-        "vocab_size": 32000,
-    },
-    "1b": {
-        "hidden_size": 2048,
-        "intermediate_size": 5632,
-        "num_hidden_layers": 22,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "vocab_size": 32000,
-    },
-    "3b": {
-        "hidden_size": 3072,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 24,
-        "num_key_value_heads": 8,
-        "vocab_size": 128256,
-    },
-    "tiny": {
-        "hidden_size": 512,
-        "intermediate_size": 1376,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 2,
-        "vocab_size": 8000,
-    },
-}
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-# Models of other architectures: their classes in transformers, and what differs from the defaults.
-OTHERS = {
-    "gpt2": ("GPT2Config", "GPT2LMHeadModel", {}),
-    "bert": ("BertConfig", "BertForMaskedLM", {}),
-    "qwen": (
-        "Qwen2Config",
-        "Qwen2ForCausalLM",
-        {
-            "hidden_size": 896,
-            "intermediate_size": 4864,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 14,
-            "num_key_value_heads": 2,
-            "vocab_size": 151936,
-            "tie_word_embeddings": True,
-        },
-    ),
-}
+def read_cases():
+    """The models by name (the classes of their configuration and their own in transformers, what
+    differs from the defaults) and the cases. `tiny` ones are recorded request by request; `host`
+    means that weights are cast before they go to the card.
+    """
+    with open(os.path.join(HERE, "recipes.json")) as file:
+        table = json.load(file)
+    return table["models"], table["cases"]
 
 
-def case(name, kind, model, batch, seq, **more):
-    return dict(name=name, kind=kind, model=model, batch=batch, seq=seq, **more)
-
-
-def cases():
-    """The list, one entry a measurement; `tiny` ones are recorded request by request."""
-    found = []
-    for world in (2, 4, 16, 64):
-        found.append(case(f"fsdp2-160m-w{world}", "fsdp2", "160m", 4, 1024, world=world))
-    found += [
-        case("fsdp2-1b-w8-keep", "fsdp2", "1b", 2, 1024, world=8, reshard=False),
-        case("fsdp2-1b-w4-ckpt", "fsdp2", "1b", 8, 1024, world=4, ckpt=True),
-        case("fsdp2-3b-w8", "fsdp2", "3b", 1, 1024, world=8),
-        case("fsdp2-3b-w16-ckpt", "fsdp2", "3b", 4, 1024, world=16, ckpt=True),
-        case("fsdp2-160m-w8-fp32", "fsdp2", "160m", 4, 512, world=8, full=True),
-        case("fsdp2-160m-w8-sgd", "fsdp2", "160m", 4, 512, world=8, opt="sgd"),
-        case("fsdp2-tiny-w4", "fsdp2", "tiny", 4, 256, world=4),
-        case("fsdp2-tiny-w4-ckpt", "fsdp2", "tiny", 4, 256, world=4, ckpt=True),
-        case("fsdp2-tiny-w4-keep", "fsdp2", "tiny", 4, 256, world=4, reshard=False),
-        case("fsdp1-160m-w2", "fsdp1", "160m", 4, 1024, world=2),
-        case("fsdp1-160m-w8", "fsdp1", "160m", 4, 1024, world=8),
-        case("fsdp1-1b-w8", "fsdp1", "1b", 2, 1024, world=8),
-        case("fsdp1-1b-w8-ckpt", "fsdp1", "1b", 4, 2048, world=8, ckpt=True),
-        case("fsdp1-160m-w8-grad", "fsdp1", "160m", 4, 1024, world=8, strategy="SHARD_GRAD_OP"),
-        case("fsdp1-tiny-w4", "fsdp1", "tiny", 4, 256, world=4),
-    ]
-    qv = ["q_proj", "v_proj"]
-    found += [
-        case("lora-qv-160m-r8", "lora", "160m", 8, 512, targets=qv, r=8),
-        case("lora-all-160m-r16", "lora", "160m", 8, 512, targets="all-linear", r=16),
-        case("lora-all-1b-r16", "lora", "1b", 2, 2048, targets="all-linear", r=16),
-        case("lora-all-1b-r64-ckpt", "lora", "1b", 8, 1024, targets="all-linear", r=64, ckpt=True),
-        case("lora-all-3b-r32", "lora", "3b", 2, 512, targets="all-linear", r=32),
-        case("lora-all-1b-drop", "lora", "1b", 2, 1024, targets="all-linear", r=16, dropout=0.05),
-        case("lora-qv-1b-fp32", "lora", "1b", 2, 512, targets=qv, r=16, weights="float32"),
-        case("lora-mlp-1b", "lora", "1b", 2, 1024, targets=["gate_proj", "up_proj"], r=16),
-        case("lora-head-1b", "lora", "1b", 2, 512, targets=qv, r=16, save=["lm_head"]),
-        case("dora-qv-1b", "lora", "1b", 2, 1024, targets=qv, r=16, dora=True),
-        case("dora-all-160m", "lora", "160m", 4, 512, targets="all-linear", r=16, dora=True),
-        case("lora-tiny-all", "lora", "tiny", 4, 256, targets="all-linear", r=8),
-        case("lora-tiny-drop", "lora", "tiny", 4, 256, targets="all-linear", r=8, dropout=0.05),
-        case("dora-tiny-qv", "lora", "tiny", 4, 256, targets=qv, r=8, dora=True),
-        case("qlora-1b-dq", "qlora", "1b", 4, 1024, targets="all-linear", r=16, dq=True),
-        case("qlora-1b-qv", "qlora", "1b", 4, 1024, targets=qv, r=16),
-        case("qlora-1b-fp4", "qlora", "1b", 2, 1024, targets="all-linear", r=16, quant="fp4"),
-        case("qlora-1b-ckpt", "qlora", "1b", 8, 1024, targets="all-linear", r=64, ckpt=True),
-        case("qlora-3b-dq", "qlora", "3b", 1, 1024, targets="all-linear", r=16, dq=True),
-        case("qlora-1b-raw", "qlora", "1b", 2, 1024, targets="all-linear", r=16, prepare=False),
-        case("qlora-160m", "qlora", "160m", 8, 512, targets="all-linear", r=16),
-        case("qlora-tiny", "qlora", "tiny", 4, 256, targets="all-linear", r=8),
-        case("qlora-tiny-dq", "qlora", "tiny", 4, 256, targets="all-linear", r=8, dq=True),
-        case("int8-1b-qv", "int8", "1b", 4, 512, targets=qv, r=16),
-        case("int8-1b-all", "int8", "1b", 2, 1024, targets="all-linear", r=16),
-        case("int8-tiny", "int8", "tiny", 4, 256, targets="all-linear", r=8),
-    ]
-    for opt in ("adam8bit", "paged8bit", "adafactor", "muon", "lion8bit", "sgd"):
-        found.append(case(f"{opt}-160m-amp", "amp", "160m", 4, 512, opt=opt))
-        found.append(case(f"{opt}-1b-bf16", "bf16", "1b", 2, 512, opt=opt))
-    found += [
-        case("bf16-autocast-1b", "bf16", "1b", 2, 1024, autocast=True),
-        case("adam8bit-tiny", "bf16", "tiny", 4, 256, opt="adam8bit"),
-        case("muon-tiny", "bf16", "tiny", 4, 256, opt="muon"),
-        case("adafactor-tiny", "bf16", "tiny", 4, 256, opt="adafactor"),
-        case("compile-160m-bf16", "bf16", "160m", 8, 1024, compile=True),
-        case("compile-160m-amp-b16", "amp", "160m", 16, 512, compile=True),
-        case("compile-1b-bf16", "bf16", "1b", 2, 1024, compile=True),
-        case("compile-1b-ckpt", "bf16", "1b", 4, 1024, compile=True, ckpt=True),
-        case("compile-tiny-amp", "amp", "tiny", 4, 256, compile=True),
-    ]
-    return found + more_sharded() + more_compiled() + recipes_architectures.cases()
-
-
-def more_sharded():
-    """DDP, DeepSpeed, and further ways of FSDP."""
-    found = [
-        case("fsdp2-160m-w8-bf16", "fsdp2", "160m", 4, 1024, world=8, stored="bfloat16"),
-        case("fsdp2-160m-w4-acc", "fsdp2", "160m", 4, 512, world=4, accumulate=2),
-        case("fsdp2-gpt2-w4", "fsdp2", "gpt2", 8, 512, world=4),
-        case("fsdp2-bert-w8-ckpt", "fsdp2", "bert", 16, 512, world=8, ckpt=True),
-        case("fsdp2-qwen-w8", "fsdp2", "qwen", 2, 1024, world=8),
-        case("fsdp1-3b-w16-ckpt", "fsdp1", "3b", 4, 1024, world=16, ckpt=True),
-        case("fsdp1-gpt2-w4", "fsdp1", "gpt2", 8, 512, world=4),
-        case("ddp-tiny", "ddp", "tiny", 4, 256, world=2),
-        case("ddp-160m", "ddp", "160m", 4, 512, world=2),
-        case("ddp-1b", "ddp", "1b", 2, 512, world=2),
-        case("ddp-160m-view", "ddp", "160m", 4, 512, world=2, view=True),
-        case("ddp-gpt2", "ddp", "gpt2", 8, 512, world=2),
-    ]
-    for stage in (1, 2, 3):
-        kind = f"zero{stage}"
-        found += [
-            case(f"{kind}-tiny-w4", kind, "tiny", 4, 256, world=4),
-            case(f"{kind}-160m-w4", kind, "160m", 4, 1024, world=4),
-            case(f"{kind}-1b-w8", kind, "1b", 2, 1024, world=8),
-            case(f"{kind}-160m-w8-small", kind, "160m", 4, 512, world=8, bucket=5_000_000),
-            case(f"{kind}-160m-w8-overlap", kind, "160m", 4, 512, world=8, overlap=True),
-        ]
-    return found + [
-        case("zero2-1b-w4-ckpt", "zero2", "1b", 8, 1024, world=4, ckpt=True),
-        case("zero3-1b-w4-ckpt", "zero3", "1b", 8, 1024, world=4, ckpt=True),
-        case("zero3-3b-w16-ckpt", "zero3", "3b", 4, 1024, world=16, ckpt=True),
-        case("zero2-160m-w8-acc", "zero2", "160m", 4, 512, world=8, accumulate=2),
-        case("zero3-gpt2-w4", "zero3", "gpt2", 8, 512, world=4),
-    ]
-
-
-def more_compiled():
-    return [
-        case("compile-tiny-bf16", "bf16", "tiny", 4, 256, compile=True),
-        case("compile-gpt2-amp", "amp", "gpt2", 8, 1024, compile=True),
-        case("compile-gpt2-bf16", "bf16", "gpt2", 16, 512, compile=True),
-        case("compile-bert-amp", "amp", "bert", 16, 512, compile=True),
-        case("compile-qwen-bf16", "bf16", "qwen", 2, 1024, compile=True),
-        case("compile-160m-fp32", "fp32", "160m", 4, 512, compile=True),
-    ]
+MODELS, CASES = read_cases()
 
 
 def described(c):
     """Class and configuration of a case's model."""
     import transformers
 
-    second = recipes_architectures.MODELS.get(c["model"])
-    if second or c["model"] in OTHERS:
-        config, kind, values = (*second[:2], second[3]) if second else OTHERS[c["model"]]
-        return getattr(transformers, kind), getattr(transformers, config)(**values, use_cache=False)
-    return transformers.LlamaForCausalLM, transformers.LlamaConfig(
-        **MODELS[c["model"]], use_cache=False, max_position_embeddings=4096
-    )
+    config, kind, values = MODELS[c["model"]]
+    return getattr(transformers, kind), getattr(transformers, config)(**values, use_cache=False)
 
 
 def blocks(model):
@@ -537,7 +374,7 @@ def outcome(c, torch, traces, loaded, trained=()):
             pickle.dump(torch.cuda.memory._snapshot(), file)
     return dict(
         c,
-        cfg=MODELS.get(c["model"]) or (recipes_architectures.MODELS | OTHERS)[c["model"]][-1],
+        cfg=MODELS[c["model"]][2],
         allocated=torch.cuda.max_memory_allocated(),
         reserved=torch.cuda.max_memory_reserved(),
         allocated_after_load=loaded[0],
@@ -570,7 +407,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=6)
     args = parser.parse_args()
     if args.one:
-        chosen = next(c for c in cases() if c["name"] == args.one)
+        chosen = next(c for c in CASES if c["name"] == args.one)
         how = measure_deepspeed if chosen["kind"].startswith("zero") else measure
         print("RESULT" + json.dumps(how(chosen, args.traces)))
         return
@@ -578,7 +415,7 @@ def main():
     if os.path.exists(args.out):
         with open(args.out) as file:
             done = {row["name"] for row in map(json.loads, file) if "error" not in row}
-    names = [c["name"] for c in cases() if c["name"] not in done]
+    names = [c["name"] for c in CASES if c["name"] not in done]
     if args.only:
         names = [n for n in names if n in args.only.split(",")]
     if args.traces:

@@ -1,9 +1,11 @@
-"""Setups of `memroom plan` on 21 architectures, asked and measured. Asking needs no card; PYTHON
-has torch and transformers and is asked only for models that memroom does not describe itself:
+"""102 setups of `memroom plan` on 53 architectures, asked and measured: setups.json has the two
+lists, of models that differ most and of what people fine-tune with (adapters under autocast and
+under sharding, quantised weights, optimizers in 8 bits). Asking needs no card; PYTHON has torch and
+transformers and is asked only for models that memroom does not describe itself:
 
     python bench/gpu/setups.py ask MEMROOM PYTHON SAID.jsonl
 
-On a machine with a card, three at a time, about four minutes on an H200:
+On a machine with a card, three at a time, about ten minutes on an H200:
 
     PYTHONPATH=libs python bench/gpu/setups.py measure MEASURED.jsonl
 
@@ -15,17 +17,25 @@ made in the root of the repository by
     find libs/bitsandbytes -name '*.so' ! -name '*cuda13*' ! -name '*cpu*' -delete
 
 A setup that is in the file is not measured again; one with an error is. `--only NAME,...` and
-`--jobs N` choose. Then said and measured are compared, by reserved bytes and by the interval:
+`--jobs N` choose, `--list finetuning` takes one list. `one NAME` runs a single setup in this
+process and prints RESULT and its JSON. Then said and measured are compared, by reserved bytes and
+by the interval:
 
     python bench/gpu/setups.py compare SAID.jsonl MEASURED.jsonl
 
 Each setup runs four optimizer steps in a process of its own. As in recipes.py a fake process group
 makes one process rank 0 of any world, and DDP runs with two real ones. Weights are zeros: memory
-does not depend on them here, and making random ones takes longer than the steps.
+does not depend on them here, and making random ones takes longer than the steps. The exception is
+a mixture of experts, whose router would send all tokens to the same experts.
+
+A model is its model_type, the configuration and the class in transformers, what a batch holds, and
+what is not default in the configuration. Under `fsdp` and `ddp` the weights are fp32 and what has
+`r` gets its adapters before it is sharded. `padded` masks the ends of all samples but the first.
 """
 
 import argparse
 import concurrent.futures
+import copy
 import json
 import os
 import statistics
@@ -39,270 +49,30 @@ SCRIPT = os.path.abspath(__file__)  # what a child process runs
 HEADS = ("lm_head", "proj_out")  # output layers, which stay as they are in quantised models
 
 
-def use(script, **own):
-    """Lets another list drive its setups from here: what it gives takes the place of mine."""
-    unknown = sorted(set(own) - set(globals()))
-    if unknown:
-        raise ValueError("nothing here is called " + ", ".join(unknown))
-    globals().update(own, SCRIPT=os.path.abspath(script))
+def read_lists():
+    """The cases by list, and the model of each case by the case's name."""
+    with open(os.path.join(os.path.dirname(SCRIPT), "setups.json")) as file:
+        lists = json.load(file)
+    rows = {c["name"]: part["models"][c["model"]] for part in lists.values() for c in part["cases"]}
+    return {name: part["cases"] for name, part in lists.items()}, rows
 
 
-def sizes(hidden, inner, layers, heads, kv=None, vocab=None, **more):
-    given = {
-        "hidden_size": hidden,
-        "intermediate_size": inner,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv,
-        "vocab_size": vocab,
-        **more,
-    }
-    return {k: v for k, v in given.items() if v is not None}
+LISTS, MODELS = read_lists()
 
 
-def t5(**more):
-    return {
-        "d_model": 768,
-        "d_kv": 64,
-        "d_ff": 2048,
-        "num_layers": 8,
-        "num_heads": 12,
-        "vocab_size": 32128,
-        "feed_forward_proj": "gated-gelu",
-        "tie_word_embeddings": False,
-        "decoder_start_token_id": 0,
-        **more,
-    }
-
-
-WHISPER = {
-    "d_model": 768,
-    "encoder_layers": 6,
-    "decoder_layers": 6,
-    "encoder_attention_heads": 12,
-    "decoder_attention_heads": 12,
-    "encoder_ffn_dim": 3072,
-    "decoder_ffn_dim": 3072,
-    "vocab_size": 51865,
-}
-IMAGES = sizes(768, 3072, 12, 12, image_size=224, patch_size=14)
-
-# By name: the configuration and the class in transformers, the model_type, what is not default.
-MODELS = {
-    "phi3": ("Phi3", "ForCausalLM", "phi3", sizes(1536, 4096, 12, 16, 16, 32064, pad_token_id=0)),
-    "olmo2": (
-        "Olmo2",
-        "ForCausalLM",
-        "olmo2",
-        sizes(1024, 4096, 12, 16, 16, 100352, pad_token_id=1),
-    ),
-    "granite": (
-        "Granite",
-        "ForCausalLM",
-        "granite",
-        sizes(1536, 4096, 16, 24, 8, 49152, tie_word_embeddings=True),
-    ),
-    "starcoder2": (
-        "Starcoder2",
-        "ForCausalLM",
-        "starcoder2",
-        sizes(1536, 6144, 12, 12, 2, 49152, sliding_window=None),
-    ),
-    "gemma2": (
-        "Gemma2",
-        "ForCausalLM",
-        "gemma2",
-        sizes(1152, 4608, 10, 8, 4, 64000, head_dim=128, sliding_window=512),
-    ),
-    "stablelm": ("StableLm", "ForCausalLM", "stablelm", sizes(1024, 2816, 16, 16, 16, 50304)),
-    "pythia": (
-        "GPTNeoX",
-        "ForCausalLM",
-        "gpt_neox",
-        sizes(768, 3072, 12, 12, vocab=50304, rotary_pct=0.25),
-    ),
-    "bloom": (
-        "Bloom",
-        "ForCausalLM",
-        "bloom",
-        {"hidden_size": 1024, "n_layer": 16, "n_head": 16, "vocab_size": 65024},
-    ),
-    "qwen3": (
-        "Qwen3",
-        "ForCausalLM",
-        "qwen3",
-        sizes(896, 2560, 14, 14, 2, 151936, head_dim=64, tie_word_embeddings=True),
-    ),
-    "modernbert": ("ModernBert", "ForMaskedLM", "modernbert", sizes(768, 1152, 22, 12)),
-    "modernbert-cls": (
-        "ModernBert",
-        "ForSequenceClassification",
-        "modernbert",
-        sizes(768, 1152, 22, 12),
-    ),
-    "deberta": (
-        "DebertaV2",
-        "ForSequenceClassification",
-        "deberta-v2",
-        sizes(
-            768,
-            3072,
-            12,
-            12,
-            vocab=64000,
-            relative_attention=True,
-            position_buckets=256,
-            norm_rel_ebd="layer_norm",
-            share_att_key=True,
-            pos_att_type=["p2c", "c2p"],
-            max_relative_positions=-1,
-            type_vocab_size=0,
-        ),
-    ),
-    "roberta": ("Roberta", "ForTokenClassification", "roberta", sizes(768, 3072, 12, 12)),
-    "t5": ("T5", "ForConditionalGeneration", "t5", t5()),
-    "bart": (
-        "Bart",
-        "ForConditionalGeneration",
-        "bart",
-        {
-            "d_model": 768,
-            "encoder_layers": 6,
-            "decoder_layers": 6,
-            "encoder_ffn_dim": 3072,
-            "decoder_ffn_dim": 3072,
-            "encoder_attention_heads": 12,
-            "decoder_attention_heads": 12,
-            "vocab_size": 50265,
-        },
-    ),
-    "whisper": ("Whisper", "ForConditionalGeneration", "whisper", WHISPER),
-    "wav2vec2": ("Wav2Vec2", "ForCTC", "wav2vec2", sizes(768, 3072, 12, 12, vocab=32)),
-    "hubert": ("Hubert", "ForCTC", "hubert", sizes(768, 3072, 12, 12, vocab=32)),
-    "dinov2": (
-        "Dinov2",
-        "ForImageClassification",
-        "dinov2",
-        {k: v for k, v in IMAGES.items() if k != "intermediate_size"},
-    ),
-    "siglip": ("Siglip", "ForImageClassification", "siglip", {"vision_config": IMAGES}),
-    "convnext": (
-        "ConvNext",
-        "ForImageClassification",
-        "convnext",
-        {"depths": [3, 3, 9, 3], "hidden_sizes": [96, 192, 384, 768], "image_size": 224},
-    ),
-}
-AUDIO = ("wav2vec2", "hubert")
-PICTURES = ("dinov2", "siglip", "convnext")
-
-
-def case(name, kind, model, batch, seq, **more):
-    return dict(name="3-" + name, kind=kind, model=model, batch=batch, seq=seq, **more)
-
-
-def cases():
-    return adapters() + packed() + optimizers() + plain() + sharded()
-
-
-def adapters():
-    every, qv = "all-linear", ["q_proj", "v_proj"]
-    attention = ["q_proj", "k_proj", "v_proj", "o_proj"]
-    joined = ["qkv_proj", "o_proj"]
-    small = {"weights": "float32", "amp": True}
-    return [
-        case("lora-phi3-qkv", "lora", "phi3", 4, 1024, targets=joined, r=8),
-        case("lora-olmo2-drop", "lora", "olmo2", 4, 1024, targets=every, r=128, dropout=0.1),
-        case("lora-granite-ckpt", "lora", "granite", 8, 2048, targets=every, r=4, ckpt=True),
-        case("dora-starcoder2", "lora", "starcoder2", 2, 1024, targets=attention, r=32, dora=True),
-        case(
-            "lora-stablelm-save",
-            "lora",
-            "stablelm",
-            4,
-            768,
-            targets=qv,
-            r=16,
-            save=["embed_tokens", "lm_head"],
-        ),
-        case("lora-bloom", "lora", "bloom", 4, 512, targets=["query_key_value"], r=32),
-        case("lora-t5-amp", "lora", "t5", 8, 512, targets=["q", "v"], r=16, target=128, **small),
-        case(
-            "lora-modernbert-cls",
-            "lora",
-            "modernbert-cls",
-            16,
-            512,
-            targets=["Wqkv", "Wo"],
-            r=16,
-            save=["classifier"],
-            task="SEQ_CLS",
-            **small,
-        ),
-        case("lora-dinov2", "lora", "dinov2", 32, 0, targets=["query", "value"], r=16, **small),
-    ]
-
-
-def packed():
-    every = "all-linear"
-    return [
-        case("qlora-granite", "qlora", "granite", 4, 1024, targets=every, r=64, dq=True, ckpt=True),
-        case("qlora-phi3-drop", "qlora", "phi3", 2, 1024, targets=every, r=16, dropout=0.05),
-        case("int8-stablelm", "int8", "stablelm", 4, 512, targets=["q_proj", "v_proj"], r=8),
-    ]
-
-
-def optimizers():
-    return [
-        case("adafactor-t5", "amp", "t5", 4, 512, target=512, opt="adafactor"),
-        case("lion-starcoder2", "bf16", "starcoder2", 2, 1024, opt="lion"),
-        case("sgdm-dinov2", "amp", "dinov2", 48, 0, opt="sgdm"),
-        case("adam8bit-phi3", "bf16", "phi3", 2, 2048, opt="adam8bit"),
-        case("paged8bit-olmo2", "amp", "olmo2", 2, 1024, opt="paged8bit"),
-        case("rmsprop-wav2vec2", "fp32", "wav2vec2", 4, 160000, opt="rmsprop"),
-        case("fused-granite-autocast", "bf16", "granite", 4, 1024, opt="fused", autocast=True),
-        case("loop-deberta", "amp", "deberta", 16, 256, opt="loop"),
-        case("ao8bit-bloom", "bf16", "bloom", 2, 1024, opt="ao8bit"),
-    ]
-
-
-def plain():
-    return [
-        case("gemma2", "bf16", "gemma2", 2, 1024),
-        case("modernbert-mlm", "amp", "modernbert", 16, 512),
-        case("deberta-fp32", "fp32", "deberta", 8, 384),
-        case("t5-ckpt", "bf16", "t5", 16, 768, target=256, ckpt=True),
-        case("bart-amp", "amp", "bart", 8, 512, target=128),
-        case("whisper-amp", "amp", "whisper", 8, 256),  # tokens of the text
-        case("wav2vec2-amp", "amp", "wav2vec2", 8, 240000),
-        case("hubert-ckpt", "bf16", "hubert", 16, 120000, ckpt=True),
-        case("siglip-amp", "amp", "siglip", 48, 0),
-        case("convnext-last", "amp", "convnext", 64, 0, channels_last=True),
-        case("roberta-fp16-clip", "fp16", "roberta", 32, 256, clip=True, accumulate=2),
-        case("stablelm-keep-grads", "bf16", "stablelm", 2, 1024, keep_grads=True),
-        case("granite-eval", "bf16", "granite", 2, 1024, eval_batch=12),
-        case("qwen3-fused-loss", "bf16", "qwen3", 4, 2048, fused=True),
-    ]
-
-
-def sharded():
-    return [
-        case("fsdp2-olmo2-w32", "fsdp2", "olmo2", 4, 1024, world=32),
-        case("fsdp2-phi3-w2-keep", "fsdp2", "phi3", 4, 2048, world=2, reshard=False, ckpt=True),
-        case("fsdp2-granite-w8-offload", "fsdp2", "granite", 2, 1024, world=8, offload=True),
-        case("fsdp2-modernbert-w16", "fsdp2", "modernbert", 16, 512, world=16, accumulate=2),
-        case("fsdp1-starcoder2-w32", "fsdp1", "starcoder2", 2, 1024, world=32),
-        case("fsdp1-bart-w4-keep", "fsdp1", "bart", 8, 512, world=4, target=128, reshard=False),
-        case("ddp-pythia-acc", "ddp", "pythia", 4, 1024, world=2, accumulate=2),
-    ]
+def cases(name=None):
+    return [c for part, rows in LISTS.items() if name in (None, part) for c in rows]
 
 
 def written(c):
     """The model's config.json."""
-    prefix, kind, model_type, values = MODELS[c["model"]]
-    if not kind.startswith("For"):
-        raise ValueError(kind)
-    return {"model_type": model_type, "architectures": [prefix + kind], **values}
+    model_type, _, kind, _, values = MODELS[c["name"]]
+    values = dict(values)
+    labels = values.pop("num_labels", None)
+    if labels:  # config.json has the labels' names, not their number
+        values["id2label"] = {str(i): "LABEL_%d" % i for i in range(labels)}
+        values["label2id"] = {"LABEL_%d" % i: i for i in range(labels)}
+    return {"model_type": model_type, "architectures": [kind], **values}
 
 
 # ---------------------------------------------------------------- what memroom says
@@ -312,6 +82,8 @@ OPTIMIZERS = {
     "lion": "lion_32bit",
     "adam8bit": "adamw8bit",
     "paged8bit": "paged_adamw_8bit",
+    "lion8bit": "lion_8bit",
+    "paged32": "paged_adamw_32bit",
     "fused": "adamw_fused",
     "loop": "adamw_loop",
     "ao8bit": "adamw_torch_8bit",
@@ -334,9 +106,15 @@ def flags(c):
         ("accumulate", "--accumulate"),
         ("world", "--ranks"),
         ("eval_batch", "--eval-batch"),
+        ("image", "--image"),
+        ("attn", "--attn"),
     ):
         out += [flag, c[key]] if c.get(key) else []
-    for key, flag in (("targets", "--lora-targets"), ("save", "--modules-to-save")):
+    for key, flag in (
+        ("targets", "--lora-targets"),
+        ("save", "--modules-to-save"),
+        ("train", "--train-only"),
+    ):
         if c.get(key):
             out += [flag, c[key] if isinstance(c[key], str) else ",".join(c[key])]
     for key, flag in (
@@ -347,6 +125,8 @@ def flags(c):
         ("clip", "--clip"),
         ("keep_grads", "--keep-grads"),
         ("channels_last", "--channels-last"),
+        ("padded", "--padded"),
+        ("no_upcast", "--no-upcast"),
     ):
         out += [flag] if c.get(key) else []
     out += ["--loss", "fused"] if c.get("fused") else []
@@ -383,7 +163,7 @@ def ask(memroom, python, c, folder):
 
 def ask_all(args):
     with tempfile.TemporaryDirectory() as folder, open(args.out, "w") as file:
-        for c in cases():
+        for c in cases(args.list):
             row = ask(args.memroom, args.python, c, folder)
             print(row["name"], row.get("reserved_peak"), row.get("refused", ""), flush=True)
             file.write(json.dumps(row) + "\n")
@@ -396,19 +176,19 @@ def ask_all(args):
 def described(c):
     import transformers
 
-    prefix, kind, _, values = MODELS[c["model"]]
-    if c["model"] == "siglip":
-        config = transformers.SiglipConfig(vision_config=dict(values["vision_config"]))
-    else:
-        names = {"modernbert-cls": "ModernBertConfig"}
-        config = getattr(transformers, names.get(c["model"], prefix + "Config"))(**values)
+    _, config, kind, _, values = MODELS[c["name"]]
+    config = getattr(transformers, config)(**copy.deepcopy(values))
     if hasattr(config, "use_cache"):
         config.use_cache = False
-    return getattr(transformers, prefix + kind), config
+    if c.get("attn"):
+        config._attn_implementation = c["attn"]
+    return getattr(transformers, kind), config
 
 
 def without_random_weights(torch, kind):
-    """Zeros for what would be drawn at random."""
+    """Zeros for what would be drawn at random, but for what a router decides by."""
+    if "Mixtral" in kind.__name__:
+        return
 
     def zero(layer):
         for p in layer.parameters(recurse=False):
@@ -431,7 +211,14 @@ def checkpoint(model):
 
 
 def prepared(c, torch, model):
-    """The model before it is placed or sharded; for lists that freeze or adapt it here."""
+    """Adapters before sharding, or all frozen but a few layers."""
+    if "train" in c:
+        for name, p in model.named_parameters():
+            p.requires_grad_(any(part in name for part in c["train"]))
+    if "r" in c:
+        from peft import get_peft_model
+
+        model = get_peft_model(model, adapter(c))
     return model
 
 
@@ -561,11 +348,17 @@ def quantize(module, c, torch):
 
 
 def optimizer(name, parameters, torch):
-    if name in ("lion", "adam8bit", "paged8bit"):
+    packed = {
+        "lion": "Lion",
+        "lion8bit": "Lion8bit",
+        "adam8bit": "AdamW8bit",
+        "paged8bit": "PagedAdamW8bit",
+        "paged32": "PagedAdamW32bit",
+    }
+    if name in packed:
         from bitsandbytes import optim
 
-        kinds = {"lion": "Lion", "adam8bit": "AdamW8bit", "paged8bit": "PagedAdamW8bit"}
-        return getattr(optim, kinds[name])(parameters, lr=1e-4)
+        return getattr(optim, packed[name])(parameters, lr=1e-4)
     if name == "ao8bit":
         from torchao.optim import AdamW8bit
 
@@ -574,6 +367,8 @@ def optimizer(name, parameters, torch):
         "adamw": lambda: torch.optim.AdamW(parameters, lr=1e-4),
         "fused": lambda: torch.optim.AdamW(parameters, lr=1e-4, fused=True),
         "loop": lambda: torch.optim.AdamW(parameters, lr=1e-4, foreach=False),
+        "sgd": lambda: torch.optim.SGD(parameters, lr=1e-3),
+        "adagrad": lambda: torch.optim.Adagrad(parameters, lr=1e-3),
         "sgdm": lambda: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9),
         "rmsprop": lambda: torch.optim.RMSprop(parameters, lr=1e-4),
         "adafactor": lambda: torch.optim.Adafactor(parameters, lr=1e-3),
@@ -583,27 +378,51 @@ def optimizer(name, parameters, torch):
 
 def given(c, torch, n):
     """A batch of n on the card."""
-    config = described(c)[1]
-    if c["model"] in PICTURES:
-        images = torch.randn(n, 3, 224, 224).to("cuda")
-        if c.get("channels_last"):
-            images = images.contiguous(memory_format=torch.channels_last)
-        return {"pixel_values": images, "labels": torch.zeros(n, dtype=torch.long, device="cuda")}
-    if c["model"] in AUDIO:
+    config, what = described(c)[1], MODELS[c["name"]][3]
+    none = torch.zeros(n, dtype=torch.long, device="cuda")
+    side = c.get("image", 224)
+    images = (
+        torch.randn(n, 3, side, side).to("cuda") if what in ("image", "areas", "pairs") else None
+    )
+    if c.get("channels_last"):
+        images = images.contiguous(memory_format=torch.channels_last)
+    if what == "image":
+        batch = {"pixel_values": images, "labels": none}
+    elif what == "areas":
+        areas = torch.zeros(n, side, side, dtype=torch.long, device="cuda")
+        batch = {"pixel_values": images, "labels": areas}
+    elif what == "sound":
         labels = torch.randint(1, config.vocab_size, (n, 40), device="cuda")
-        return {"input_values": torch.randn(n, c["seq"], device="cuda"), "labels": labels}
-    if c["model"] == "whisper":
+        batch = {"input_values": torch.randn(n, c["seq"], device="cuda"), "labels": labels}
+    elif what == "speech":
         labels = torch.randint(0, config.vocab_size, (n, c["seq"]), device="cuda")
-        return {"input_features": torch.randn(n, 80, 3000, device="cuda"), "labels": labels}
-    ids = torch.randint(3, config.vocab_size, (n, c["seq"]), device="cuda")
-    labels = ids
-    if "target" in c:
-        labels = torch.randint(3, config.vocab_size, (n, c["target"]), device="cuda")
-    if c["model"] in ("deberta", "modernbert-cls"):
-        labels = torch.zeros(n, dtype=torch.long, device="cuda")
-    if c["model"] == "roberta":
-        labels = torch.zeros_like(ids)
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+        batch = {"input_features": torch.randn(n, 80, 3000, device="cuda"), "labels": labels}
+    else:
+        batch = text(c, torch, n, getattr(config, "text_config", config).vocab_size)
+        if what == "pairs":
+            batch |= {"pixel_values": images, "return_loss": True}
+        elif what == "class":
+            batch["labels"] = none.float() if config.num_labels == 1 else none
+        elif what == "tags":
+            batch["labels"] = torch.zeros_like(batch["input_ids"])
+        elif what == "span":
+            batch |= {"start_positions": none, "end_positions": none + 1}
+        elif "target" in c:
+            batch["labels"] = torch.randint(
+                3, config.vocab_size - 1, (n, c["target"]), device="cuda"
+            )
+        else:
+            batch["labels"] = batch["input_ids"]
+    return batch
+
+
+def text(c, torch, n, vocab):
+    ids = torch.randint(3, vocab - 1, (n, c["seq"]), device="cuda")
+    mask = torch.ones_like(ids)
+    if c.get("padded"):
+        for at in range(1, n):
+            mask[at, c["seq"] - 1 - at * c["seq"] // (2 * n) :] = 0
+    return {"input_ids": ids, "attention_mask": mask}
 
 
 def fused_loss(model, batch, torch):
@@ -704,9 +523,11 @@ def measure(c):
 
 
 def cast(c, torch, batch, half):
-    """Sound comes in the type of the weights where there is no autocast."""
-    if "input_values" in batch and c["kind"] == "bf16" and half is None:
-        batch["input_values"] = batch["input_values"].to(torch.bfloat16)
+    """Pictures and sound come in the type of the weights where there is no autocast."""
+    if half is None and c["kind"] in ("bf16", "lora") and "weights" not in c:
+        for key in ("pixel_values", "input_values", "input_features"):
+            if key in batch:
+                batch[key] = batch[key].to(torch.bfloat16)
 
 
 def child(name):
@@ -726,7 +547,7 @@ def measure_all(args):
     done = set()
     if os.path.exists(args.out):
         done = {row["name"] for row in read(args.out).values() if "error" not in row}
-    names = [c["name"] for c in cases() if c["name"] not in done]
+    names = [c["name"] for c in cases(args.list) if c["name"] not in done]
     if args.only:
         names = [n for n in names if n in args.only.split(",")]
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
@@ -772,9 +593,9 @@ def compare(args):
         )
 
 
-def main(doc=__doc__):
+def main():
     parser = argparse.ArgumentParser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parts = parser.add_subparsers(dest="part", required=True)
     part = parts.add_parser("ask")
@@ -789,6 +610,8 @@ def main(doc=__doc__):
     part = parts.add_parser("compare")
     part.add_argument("said")
     part.add_argument("measured")
+    for name in ("ask", "measure"):
+        parts.choices[name].add_argument("--list", choices=list(LISTS))
     args = parser.parse_args()
     if args.part == "one":
         print("RESULT" + json.dumps(measure(next(c for c in cases() if c["name"] == args.name))))

@@ -33,7 +33,7 @@ def train(name):
     import torch
     import torch.distributed as dist
 
-    case = next(c for c in recipes.cases() if c["name"] == name)
+    case = next(c for c in recipes.CASES if c["name"] == name)
     if case["kind"] == "ddp":
         dist.init_process_group("nccl")
     model, half = recipes.build(case, torch)
