@@ -6,8 +6,8 @@ DistributedDataParallel needs sums that are there: two processes share the card 
     python bench/gpu/recipes.py OUT.jsonl [--only NAME,...] [--traces FOLDER] [--jobs 6]
 
 Cases and models are in recipes.json. Each case runs in a process of its own and writes one line. A
-case that is in OUT is not run again. Needs peft, bitsandbytes and deepspeed on PYTHONPATH for the cases that
-use them.
+case that is in OUT is not run again. Needs peft, bitsandbytes and deepspeed on PYTHONPATH for the
+cases that use them.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""102 setups of `memroom plan` on 53 architectures, asked and measured: setups.json has the two
+"""101 setups of `memroom plan` on 53 architectures, asked and measured: setups.json has the two
 lists, of models that differ most and of what people fine-tune with (adapters under autocast and
 under sharding, quantised weights, optimizers in 8 bits). Asking needs no card; PYTHON has torch and
 transformers and is asked only for models that memroom does not describe itself:
