@@ -54,7 +54,8 @@ func TestRandomSetups(t *testing.T) {
 }
 
 // TestFineTuningSetups: 59 setups that an author who had not read the planner wrote, against what
-// the card reserved (bench/gpu/setups.py, its list finetuning). Those that need a Python are left out.
+// the card reserved (the list finetuning of bench/gpu/setups.py). Those that need a Python are left
+// out.
 // Looked at since, so in sample.
 func TestFineTuningSetups(t *testing.T) {
 	folder := filepath.Join("..", "bench", "gpu")
