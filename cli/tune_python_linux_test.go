@@ -178,13 +178,14 @@ import numpy as np
 from memroom import tune
 from memroom.tune import schedulers
 
+BIG = os.path.abspath("big")
 ENDS = ["return", "value", "error", "exit 3", "killed", "stop", "caught"]
 
 def losses(config):
     return [config["x"] / 7 + 1 / (i + 1) for i in range(12)]
 
 def train(config):
-    with open("big", "rb") as file:  # page cache comes to the limit
+    with open(BIG, "rb") as file:  # page cache comes to the limit
         while file.read(1 << 20): pass
     end, last = ENDS[config["end"]], len(losses(config))
     for i, loss in enumerate(losses(config)):
@@ -218,7 +219,7 @@ def plain(make):
     return out
 
 if "MEMROOM_TRIAL" not in os.environ:
-    open("big", "wb").write(b"x" * (96 << 20))
+    open(BIG, "wb").write(b"x" * (96 << 20))
 for make in (lambda: None, schedulers.FIFOScheduler,
              lambda: schedulers.ASHAScheduler(max_t=8, grace_period=1, reduction_factor=2),
              lambda: schedulers.ASHAScheduler(max_t=20, grace_period=3, reduction_factor=3, brackets=2),
@@ -264,7 +265,7 @@ def steps(config):
         with before.as_directory() as folder, open(folder + "/state") as file:
             first = json.load(file)
     for i in range(first, 8):
-        if config["dies"] and i == 5 and not os.path.exists("died"):
+        if config["dies"] and i == 5 and not os.path.exists("died"):  # in the trial's folder
             open("died", "w").close()
             raise MemoryError("no room")
         time.sleep(config["pause"])

@@ -15,7 +15,7 @@ REFUSED = {
     "resume": "`memroom tune resume NAME` goes on with a study",
     "resume_config": "`memroom tune resume NAME` goes on with a study",
     "local_dir": "take storage_path",
-    "chdir_to_trial_dir": "tune.get_context().get_trial_dir() is the trial's folder",
+    "chdir_to_trial_dir": "set RAY_CHDIR_TO_TRIAL_DIR=0 in the environment",
     "_remote": "trials are processes of this machine",
     "_remote_string_queue": "trials are processes of this machine",
     "_entrypoint": "it is for Ray itself",

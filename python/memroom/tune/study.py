@@ -182,6 +182,7 @@ class Study:
             sys.last_type, sys.last_value = type(error), error
             sys.last_traceback = error.__traceback__
             sys.excepthook(type(error), error, error.__traceback__)
+            _where(error)
             raise SystemExit(1) from None
         one.driver.ask("end", one.number)
         self._no_metric(one)
@@ -203,6 +204,7 @@ class Study:
         if one.checkpoint is None and self.restore:
             one.checkpoint = session.Checkpoint(os.path.abspath(self.restore))
         one.save_params()
+        _move(one.path)
         return one
 
     def _asked(self, link: Link, number: int, config: Any) -> Dict[str, Any]:
@@ -436,6 +438,31 @@ class Study:
         except Exception:  # the trial never began, or its settings were proposed
             config = dict(trial["params"])
         return Result(trial, config, path, self.metric)
+
+
+def _move(path: str) -> None:
+    """Goes to the trial's folder, as in Ray: what trials write under one relative name must not be
+    one file. RAY_CHDIR_TO_TRIAL_DIR=0 prevents it, for Ray as for us.
+    """
+    if os.environ.get("RAY_CHDIR_TO_TRIAL_DIR", "1") != "0":
+        here = os.getcwd()
+        os.environ.setdefault("TUNE_ORIG_WORKING_DIR", here)
+        sys.path[:] = [os.path.join(here, place) for place in sys.path]  # "" is this folder
+        os.chdir(path)
+
+
+def _where(error: Exception) -> None:
+    """Says where a file is that a training looked for in its trial's folder."""
+    name, here = getattr(error, "filename", None), os.environ.get("TUNE_ORIG_WORKING_DIR")
+    if not isinstance(error, FileNotFoundError) or not isinstance(name, str) or not here:
+        return
+    if not os.path.isabs(name) and os.path.exists(os.path.join(here, name)):
+        print(
+            "FileNotFoundError: %r is in %s, and a training runs in its trial's folder: take "
+            "os.path.abspath(%r) before tune.run, or set RAY_CHDIR_TO_TRIAL_DIR=0"
+            % (name, here, name),
+            file=sys.stderr,
+        )
 
 
 def _sendable(config: Any) -> Any:

@@ -24,7 +24,8 @@ class _Later:
         self.kwargs: Dict[str, Any] = {}
         self.args: Any = ()
         self.wanted = False
-        ray.init = self
+        self.known, self.asked = ray.is_initialized, False
+        ray.init, ray.is_initialized = self, self.started
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if training:
@@ -33,6 +34,13 @@ class _Later:
             note("ray.init waits until the training uses Ray; the study does not need it")
         self.args, self.kwargs, self.wanted = args, kwargs, True
         return None
+
+    def started(self) -> bool:
+        """Stands in for ray.is_initialized. Who asks is about to use Ray itself."""
+        if self.wanted and not self.asked and not self.known():
+            self.asked = True
+            self.inner(*self.args, **self.kwargs)
+        return bool(self.known())
 
 
 class _Session:

@@ -40,6 +40,30 @@ class Trainable:
     def get_config(self) -> Dict[str, Any]:
         return self.config
 
+    # What a study does with a training, for a program that does it by itself.
+
+    def train(self) -> Dict[str, Any]:
+        """One step, with its number."""
+        result = dict(self.step())
+        self.iteration += 1
+        result.setdefault("training_iteration", self.iteration)
+        return result
+
+    def save(self, checkpoint_dir: Optional[str] = None) -> Checkpoint:
+        """A checkpoint that restore() takes."""
+        made = _save(self, checkpoint_dir)
+        made.update_metadata({"training_iteration": self.iteration})
+        return made
+
+    def restore(self, checkpoint_path: Any) -> None:
+        """Goes on from a checkpoint, or from the path of one."""
+        made = Checkpoint(getattr(checkpoint_path, "path", checkpoint_path))
+        _load(self, made.path)
+        self.iteration = int(made.get_metadata().get("training_iteration", 0))
+
+    def stop(self) -> None:
+        self.cleanup()
+
     training_iteration = property(lambda self: self.iteration)
     trial_id = property(lambda self: self._session.trial_id if self._session else "default")
     trial_name = property(lambda self: self._session.name if self._session else "default")
@@ -122,8 +146,9 @@ def steps(target: Any, session: Session, parameters: Dict[str, Any], saves: Any)
         trainable.cleanup()
 
 
-def _save(trainable: Any) -> Checkpoint:
-    folder = tempfile.mkdtemp(prefix="checkpoint-")
+def _save(trainable: Any, folder: Optional[str] = None) -> Checkpoint:
+    folder = folder or tempfile.mkdtemp(prefix="checkpoint-")
+    os.makedirs(folder, exist_ok=True)
     made = trainable.save_checkpoint(folder)
     if isinstance(made, dict):
         import pickle
