@@ -166,4 +166,7 @@ class PlacementGroupFactory:
 
     def __init__(self, bundles: Any, strategy: str = "PACK", *args: Any, **kwargs: Any) -> None:
         self.bundles, self.strategy = [dict(b) for b in bundles], strategy
-        resources_of(self)
+        self.required_resources = resources_of(self)
+
+    head_bundle_is_empty = False
+    head_cpus = property(lambda self: self.required_resources.get("CPU", 0))

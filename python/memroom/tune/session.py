@@ -11,6 +11,7 @@ import time
 import traceback
 from typing import Any, Dict, Iterator, List, Optional
 
+from .config import PlacementGroupFactory
 from .space import flat
 
 PRUNED = "memroom_pruned"  # told to the study by a trial that was stopped early
@@ -102,7 +103,10 @@ class Context:
         return os.environ.get("MEMROOM_STUDY")
 
     def get_trial_resources(self) -> Any:
-        return current.resources if current else None
+        if current is None:
+            return None
+        wanted = {n.upper() if n in ("cpu", "gpu") else n: v for n, v in current.resources.items()}
+        return PlacementGroupFactory([wanted or {"CPU": 1}])
 
     def get_world_size(self) -> int:
         return 1
@@ -204,7 +208,7 @@ class Session:
     def __init__(self, number: int, path: str, name: str, driver: Any, keep: Any) -> None:
         self.number, self.path, self.name, self.driver, self.keep = number, path, name, driver, keep
         self.trial_id = "%05d" % number
-        self.resources: Optional[Dict[str, Any]] = None
+        self.resources: Dict[str, Any] = {}
         self.config: Dict[str, Any] = {}
         self.metric: Optional[str] = None
         self.checkpoint: Optional[Checkpoint] = None

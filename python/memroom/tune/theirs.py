@@ -57,11 +57,7 @@ class _Session:
     @property
     def trial_resources(self) -> Any:
         factory = importlib.import_module("ray.tune").PlacementGroupFactory
-        wanted = {k.upper() if k in ("cpu", "gpu") else k: v for k, v in self._asked().items()}
-        return factory([wanted or {"CPU": 1}])
-
-    def _asked(self) -> Dict[str, Any]:
-        return session.get_context().get_trial_resources() or {}
+        return factory(session.get_context().get_trial_resources().bundles)
 
     def report(self, metrics: Dict[str, Any], checkpoint: Any = None, **_: Any) -> None:
         session.report(metrics, checkpoint=checkpoint)
