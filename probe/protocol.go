@@ -33,6 +33,7 @@ type Hello struct {
 // the file that it has open as FD.
 type Where struct {
 	Signal int    `json:"signal"`
+	Others int    `json:"others,omitempty"` // the signal that asks another thread about all of them
 	FD     int    `json:"fd"`
 	Path   string `json:"path"`
 }

@@ -33,7 +33,8 @@ type whereabouts struct {
 	climbed  time.Time           // when that was, or a Python began
 	resident map[int]event.Bytes // of each process then
 
-	heard map[string]int64 // how much of each file of answers was read
+	asked map[int]time.Duration // a process that has not answered -> how long it had run when asked
+	heard map[string]int64      // how much of each file of answers was read
 	reads map[string]reading
 }
 
@@ -148,29 +149,96 @@ func (w *whereabouts) ask(pid int, grew event.Bytes) ([]event.Frame, error) {
 		return nil, err
 	}
 	w.hear(file, way.Path, before)
-	// To the main thread alone: it reads its own frames, which nobody changes meanwhile.
-	if err := unix.Tgkill(pid, pid, unix.Signal(way.Signal)); err != nil {
-		return nil, err
-	}
-	for end := time.Now().Add(answerWithin); time.Now().Before(end); time.Sleep(answerEvery) {
-		answer, err := io.ReadAll(io.NewSectionReader(file, before, mostOfAnswer))
-		if err != nil {
+	main := w.thread(pid, pid)
+	if _, asked := w.asked[pid]; !asked || !main.awaits(way.Signal) {
+		w.asked[pid] = main.ran()
+		// To the main thread alone: it reads its own frames, which nobody changes meanwhile.
+		if err := unix.Tgkill(pid, pid, unix.Signal(way.Signal)); err != nil {
 			return nil, err
 		}
-		// The outermost frame is the last line; a stack that is still being written ends without one.
-		if bytes.HasSuffix(answer, []byte("in <module>\n")) || bytes.HasSuffix(answer, []byte("...\n")) ||
-			len(answer) > 0 && time.Until(end) < answerWithin/2 {
-			w.heard[way.Path] = before + int64(len(answer))
-			delete(w.reads, way.Path)
-			return parseStack(answer), nil
-		}
+	}
+	if stack := w.answer(file, way.Path, before); stack != nil {
+		delete(w.reads, way.Path)
+		return stack, nil
 	}
 	if r := w.reads[way.Path]; r.left > 0 && way == w.ways[pid] {
 		r.left -= grew
 		w.reads[way.Path] = r
 		return r.stack, nil
 	}
+	// It ran, and did not come back to hear the signal: it is in the kernel, and its frames rest.
+	if main.awaits(way.Signal) && main.ran()-w.asked[pid] > answerWithin/4 {
+		if other := w.waiting(pid, way.Others); other != 0 {
+			if err := unix.Tgkill(pid, other, unix.Signal(way.Others)); err != nil {
+				return nil, err
+			}
+			if stack := w.answer(file, way.Path, before); stack != nil {
+				return stack, nil
+			}
+		}
+	}
 	return nil, errors.New("no answer")
+}
+
+// answer waits for a stack that a process writes down behind what its file held before. The main
+// thread's is the last where there are several. It returns nil where none comes in time.
+func (w *whereabouts) answer(file *os.File, path string, before int64) []event.Frame {
+	for end := time.Now().Add(answerWithin); time.Now().Before(end); time.Sleep(answerEvery) {
+		answer, err := io.ReadAll(io.NewSectionReader(file, before, mostOfAnswer))
+		if err != nil {
+			return nil
+		}
+		// The outermost frame is the last line; a stack that is still being written ends without one.
+		if bytes.HasSuffix(answer, []byte("in <module>\n")) ||
+			bytes.HasSuffix(answer, []byte("...\n")) ||
+			len(answer) > 0 && time.Until(end) < answerWithin/2 {
+			w.heard[path] = before + int64(len(answer))
+			return parseStack(answer[bytes.LastIndex(answer, []byte("hread 0x"))+1:])
+		}
+	}
+	return nil
+}
+
+// waiting returns a thread of a process that waits for another and hears a signal; 0 for none. Such
+// a thread goes on to wait when it was interrupted.
+func (w *whereabouts) waiting(pid, signal int) int {
+	if signal == 0 || !catches(filepath.Join(w.thread(pid, pid).dir, "status"), signal) {
+		return 0
+	}
+	threads, _ := os.ReadDir(filepath.Join(w.job.proc.Root, strconv.Itoa(pid), "task"))
+	for _, entry := range threads {
+		tid, _ := strconv.Atoi(entry.Name())
+		t := w.thread(pid, tid)
+		waits, _ := os.ReadFile(filepath.Join(t.dir, "wchan"))
+		if tid != pid && bytes.HasPrefix(waits, []byte("futex")) && !t.has("SigBlk", signal) {
+			return tid
+		}
+	}
+	return 0
+}
+
+// thread is one of a process, by its folder in /proc.
+type thread struct{ dir string }
+
+func (w *whereabouts) thread(pid, tid int) thread {
+	return thread{filepath.Join(w.job.proc.Root, strconv.Itoa(pid), "task", strconv.Itoa(tid))}
+}
+
+// ran returns for how long a processor has worked for it.
+func (t thread) ran() time.Duration {
+	text, _ := os.ReadFile(filepath.Join(t.dir, "schedstat"))
+	first, _, _ := strings.Cut(string(text), " ")
+	ns, _ := strconv.ParseInt(first, 10, 64)
+	return time.Duration(ns)
+}
+
+// awaits reports whether a signal was sent to it that it has not heard yet, and may hear.
+func (t thread) awaits(signal int) bool {
+	return t.has("SigPnd", signal) && !t.has("SigBlk", signal)
+}
+
+func (t thread) has(mask string, signal int) bool {
+	return hasSignal(filepath.Join(t.dir, "status"), mask, signal)
 }
 
 // hear takes what a process said by itself since it was last asked: `reads BYTES` and its stack.
@@ -213,18 +281,21 @@ func (w *whereabouts) wayTo(pid int) (probe.Where, bool) {
 }
 
 // catches reports whether a process has a handler for a signal, by its status file.
-func catches(status string, signal int) bool {
+func catches(status string, signal int) bool { return hasSignal(status, "SigCgt", signal) }
+
+// hasSignal reports whether a mask of a status file has a signal.
+func hasSignal(status, mask string, signal int) bool {
 	data, err := os.ReadFile(status)
 	if err != nil || signal < 1 || signal > 64 {
 		return false
 	}
-	_, rest, found := bytes.Cut(data, []byte("\nSigCgt:\t"))
+	_, rest, found := bytes.Cut(data, []byte("\n"+mask+":\t"))
 	if !found {
 		return false
 	}
-	mask, _, _ := bytes.Cut(rest, []byte("\n"))
-	caught, err := strconv.ParseUint(string(mask), 16, 64)
-	return err == nil && caught&(1<<(signal-1)) != 0
+	text, _, _ := strings.Cut(string(rest), "\n")
+	signals, err := strconv.ParseUint(text, 16, 64)
+	return err == nil && signals&(1<<(signal-1)) != 0
 }
 
 // parseStack reads what faulthandler wrote: lines such as `  File "train.py", line 12 in load`.
@@ -290,6 +361,7 @@ func (w *whereabouts) end() {
 		_ = os.Remove(way.Path)
 	}
 	clear(w.ways)
+	clear(w.asked)
 	clear(w.heard)
 	clear(w.reads)
 }

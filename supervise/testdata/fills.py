@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 import tempfile
+import threading
 import time
 
 import numpy as np
@@ -36,6 +37,14 @@ def one_array():
     path = os.path.join(tempfile.mkdtemp(), "one.npy")
     np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(1500, MB // 4))
     return np.load(path)  # fills
+
+
+def blob():
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    path = os.path.join(tempfile.mkdtemp(), "blob")
+    with open(path, "wb") as file:
+        file.truncate(1600 * MB)
+    return open(path, "rb").read()  # fills
 
 
 def copies():

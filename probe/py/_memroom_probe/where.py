@@ -3,6 +3,9 @@
 The monitor asks while host memory climbs. That is when a program sits in one long call of pandas or
 NumPy, which keeps the interpreter's lock, so that no Python code of ours can run. The handler of
 faulthandler is C code: it needs neither that lock nor memory, and costs nothing until it is asked.
+
+While the kernel carries out one long call, as it reads a file of a gibibyte, the main thread hears
+no signal. Then another thread that waits is asked by a second signal: it writes down all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 _LARGE = 32 << 20  # bytes of a file from which it is worth 50 microseconds
 
-# hello's words about it: the signal, the open file and its path; None: it cannot be asked
+# hello's words about it: the signals, the open file and its path; None: it cannot be asked
 _known: dict[Any, Any] | None = None
 
 
@@ -29,14 +32,15 @@ def prepare() -> None:
     import _signal
     import faulthandler
 
-    number = _signal.SIGRTMAX - 3
-    if _signal.getsignal(number) != _signal.SIG_DFL:
+    number, others = _signal.SIGRTMAX - 3, _signal.SIGRTMAX - 4
+    if any(_signal.getsignal(n) != _signal.SIG_DFL for n in (number, others)):
         return
     path = os.path.join(folder, "where-%d" % os.getpid())
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(path, flags, 0o600)
     faulthandler.register(number, file=fd, all_threads=False, chain=False)
-    _known = {"signal": number, "fd": fd, "path": path}
+    faulthandler.register(others, file=fd, all_threads=True, chain=False)
+    _known = {"signal": number, "others": others, "fd": fd, "path": path}
 
 
 def reads(source: object) -> None:
