@@ -62,7 +62,8 @@ func makeRoom(id string, limit event.Bytes) (room, []string) {
 
 // makeCgroup tries below the cgroup we are in and then next to it. Version 2 lets no cgroup with
 // processes hand the memory controller to its children. So in a session that systemd delegated, a
-// cgroup next to ours is what works.
+// cgroup next to ours is what works. One that is there already is another run's: IDs are times, and
+// runs with different homes may begin at the same one.
 func makeCgroup(around *meter.Cgroup, name string) (*meter.Cgroup, error) {
 	parents := []string{around.Dir}
 	if around.Version == 2 {
@@ -73,11 +74,12 @@ func makeCgroup(around *meter.Cgroup, name string) (*meter.Cgroup, error) {
 		if _, err := os.Stat(filepath.Join(parent, "cgroup.procs")); err != nil {
 			continue
 		}
-		group := &meter.Cgroup{Dir: filepath.Join(parent, name), Version: around.Version}
-		if err := os.Mkdir(group.Dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		dir, err := makeOwn(filepath.Join(parent, name))
+		if err != nil {
 			problems = append(problems, err)
 			continue
 		}
+		group := &meter.Cgroup{Dir: dir, Version: around.Version}
 		if !group.HasMemory() && around.Version == 2 {
 			_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+memory"), 0)
 		}
@@ -89,6 +91,17 @@ func makeCgroup(around *meter.Cgroup, name string) (*meter.Cgroup, error) {
 		removeCgroup(group.Dir)
 	}
 	return nil, errors.New(strings.ReplaceAll(errors.Join(problems...).Error(), "\n", "; "))
+}
+
+// makeOwn makes a folder that nobody has made before: path, or path with a number.
+func makeOwn(path string) (string, error) {
+	dir := path
+	for n := 2; ; n++ {
+		if err := os.Mkdir(dir, 0o755); n > 100 || !errors.Is(err, os.ErrExist) {
+			return dir, err
+		}
+		dir = path + "." + strconv.Itoa(n)
+	}
 }
 
 // setLimit bounds memory and swap together: a job that may swap past its limit has none.
