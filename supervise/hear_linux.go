@@ -151,7 +151,7 @@ func (e *hearer) learn(pid int, rank *int, message probe.Message) {
 func givenUp(m probe.GivenUp) event.Finding {
 	did := "gave up the part that cost most"
 	if m.Eased {
-		did = "reads half as many steps as before"
+		did = "does less of it"
 	}
 	return event.Finding{Kind: "probe_cost", Severity: event.SeverityInfo, Confidence: 1,
 		Title: fmt.Sprintf("watching took %.1f %% of the program's time for a while, so memroom %s (%s)",

@@ -11,6 +11,8 @@ class Clock(unittest.TestCase):
     STATE = (
         "spent_ns",
         "asked_ns",
+        "_look_ns",
+        "_held_back",
         "began_ns",
         "ease",
         "_window_ns",
@@ -115,20 +117,28 @@ class Account(Clock):
         self.assertEqual(guard.cost()[0], 3 * MS)
         self.assertEqual(guard._costs, {"inner": 2 * MS, "outer": MS})
 
-    def test_commands_count_and_have_an_end(self):
+    def test_looks_count_and_keep_the_promise(self):
+        """The first looks are made whatever they take, further ones once there is time for them."""
+
         def carry_out():
-            self.work(900 * MS)
-            guard.asked(900 * MS)
+            self.work(100 * MS)
+            guard.asked(100 * MS)
 
         step = guard.hook("step", heavy=True, needed=True)(carry_out)
-        for times in range(1, 4):
+        for times in range(1, 3):
             self.assertTrue(guard.may_ask())
             step()
-            self.assertEqual(guard.cost()[0], times * 900 * MS)
+            self.assertEqual(guard.cost()[0], times * 100 * MS)
         self.assertFalse(guard.may_ask())
-        self.assertEqual((guard.spent_ns, self.told), (0, []))
-        self.waits(400000 * MS)  # 0.5 % of that is 2 s
+        self.assertFalse(guard.may_ask())
+        self.assertEqual(
+            [(kind, told["part"]) for kind, told in self.told], [("given_up", "looks")]
+        )
+        self.waits(59000 * MS)
+        self.assertFalse(guard.may_ask())  # 0.5 % of it is less than three looks
+        self.waits(2000 * MS)
         self.assertTrue(guard.may_ask())
+        self.assertEqual(guard.spent_ns, 0)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ processor to somebody else is not ours. Steps are read so seldom, and what can w
 so long, that the sum stays below BUDGET of the time since the first step, whatever the length of
 the steps. Where it does not, because a part costs more in this program than anybody thought, the
 governor gives that part up and tells the monitor. Looks at what the program holds, which the
-monitor asks for or which are made a few times at most, are counted too, in `asked_ns`, and have a
-bound of their own: half of two looks would find nothing.
+monitor asks for or which are made a few times at most, are counted too, in `asked_ns`. The first
+are always made, as half of two looks would find nothing; further ones wait until the promise is
+kept with them.
 """
 
 from __future__ import annotations
@@ -42,12 +43,16 @@ NOTE_NS = 700
 MAX_FAULTS = 20  # after so many exceptions of ours the hooks go silent
 # the promise, and the time over which the governor holds hooks to it
 PROMISE, WINDOW_NS = 0.005, 10000000000
-ASKED_NS = 2000000000  # for looks, in each process, before their share counts
+# for looks, in each process, before the promise counts: two of the longest, as one that is let go
+# tells what grew since the one before
+ASKED_NS = 150000000
 
 spent_ns = 0
 began_ns = now()
 grace_ns = GRACE_NS
 asked_ns = 0  # spent on looks
+_look_ns = 0  # what the last ones took, the longest of them
+_held_back = False  # a look was not made, and the monitor knows
 ease = 1  # times as long as usual that hooks rest: the readings themselves were too dear
 given_up: set[Any] = set()  # parts that are not done any more
 _costs: dict[Any, Any] = {}  # part -> what it took in this window
@@ -87,22 +92,33 @@ def spend_inside(ns: int, part: str) -> None:
 
 def asked(ns: int) -> None:
     """Adds what a look took, within a hook."""
-    global _inside, asked_ns
+    global _inside, asked_ns, _look_ns
     _inside += ns
     asked_ns += ns
+    _look_ns = max(ns, _look_ns // 2)
 
 
 def _after_fork() -> None:
-    global asked_ns
-    asked_ns = 0  # a worker's looks are its own
+    global asked_ns, _look_ns
+    asked_ns = _look_ns = 0  # a worker's looks are its own
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
 def may_ask() -> bool:
-    """Says whether a look may be made."""
-    return asked_ns < ASKED_NS + PROMISE * (now() - began_ns)
+    """Says whether a look may be made. Where one has to wait, the monitor is told once."""
+    global _held_back
+    took, elapsed = cost()
+    if asked_ns < ASKED_NS or took + _look_ns < PROMISE * elapsed:
+        return True
+    if not _held_back:
+        from . import link
+
+        _held_back = True
+        share = took / max(elapsed, 1)
+        link.send("given_up", {"part": "looks", "share": share, "eased": True})
+    return False
 
 
 def cost() -> tuple[int, int]:
