@@ -50,8 +50,11 @@ func (c *ctx) layer(name string, fn func(args []*tape.Tensor) *tape.Tensor,
 	return out
 }
 
-// lin is nn.Linear.
-type lin struct{ w, b *tape.Param }
+// lin is nn.Linear, or GPT-2's linear layer with a transposed weight.
+type lin struct {
+	w, b       *tape.Param
+	transposed bool
+}
 
 func linear(m *tape.Module, name string, in, out int64, bias bool) lin {
 	c := m.Child(name).Linear()
@@ -62,12 +65,17 @@ func linear(m *tape.Module, name string, in, out int64, bias bool) lin {
 	return l
 }
 
-func (l lin) run(g *tape.Graph, x *tape.Tensor) *tape.Tensor { return g.Linear(x, l.w, l.b) }
+func (l lin) run(g *tape.Graph, x *tape.Tensor) *tape.Tensor {
+	if l.transposed {
+		return g.Conv1D(x, l.w, l.b)
+	}
+	return g.Linear(x, l.w, l.b)
+}
 
 // conv1d is GPT-2's transposed linear layer.
 func conv1d(m *tape.Module, name string, in, out int64) lin {
 	c := m.Child(name).Transposed()
-	return lin{w: c.Param("weight", in, out), b: c.Param("bias", out)}
+	return lin{w: c.Param("weight", in, out), b: c.Param("bias", out), transposed: true}
 }
 
 // norm is LayerNorm (with bias) or a norm with a weight only.

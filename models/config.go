@@ -264,6 +264,14 @@ func (c *Config) divides(whole, part int64, what string) {
 	}
 }
 
+// longEnough complains unless a model has a position for each token of a sequence.
+func (c *Config) longEnough(seq, positions int64) {
+	if seq > positions {
+		c.complain("the sequence of %d tokens is longer than the %d positions of the model", seq,
+			positions)
+	}
+}
+
 // Err returns everything that was wrong, as one error.
 func (c *Config) Err() error {
 	if len(c.wrong) == 0 {

@@ -46,16 +46,9 @@ func bloom(c *Config, r Run) (*Model, error) {
 	}
 	final := layerNorm(body, "ln_f", h)
 	head := causalHead(root, r, table, tied, vocab, h)
-	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-		x := newCtx(g, r)
-		x.narrowLoss = true
-		return x.causalLM(in, head, func() *tape.Tensor {
-			return x.bloomBody(in[0], table, first,
-				final, blocks, nh)
-		})
-	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r,
-		Head: r.causalHead()}, nil
+	return causalModel(root, r, head, layers, true, func(x *ctx, ids *tape.Tensor) *tape.Tensor {
+		return x.bloomBody(ids, table, first, final, blocks, nh)
+	}), nil
 }
 
 func (c *ctx) bloomBody(ids *tape.Tensor, table *tape.Param, first, final norm,

@@ -29,6 +29,19 @@ func (r Run) causalHead() string {
 	return "ForCausalLM"
 }
 
+// causalModel is a decoder with its head and its loss. narrow: older releases computed the loss of
+// this model in the type of its logits.
+func causalModel(root *tape.Module, r Run, head lin, layers int64, narrow bool,
+	body func(x *ctx, ids *tape.Tensor) *tape.Tensor) *Model {
+	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
+		x := newCtx(g, r)
+		x.narrowLoss = narrow
+		return x.causalLM(in, head, func() *tape.Tensor { return body(x, in[0]) })
+	}
+	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r,
+		Head: r.causalHead()}
+}
+
 // causalLM runs body, head and loss: the forward of every ...ForCausalLM, and of classifiers on
 // decoders.
 func (c *ctx) causalLM(in []*tape.Tensor, head lin, body func() *tape.Tensor) *tape.Tensor {

@@ -63,16 +63,9 @@ func falcon(c *Config, r Run) (*Model, error) {
 	rot.Buffer(tape.F32, s.h/s.heads/2)
 	rot.Buffer(tape.F32, s.h/s.heads/2)
 	head := causalHead(root, r, table, s.tied, s.vocab, s.h)
-	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-		x := newCtx(g, r)
-		x.narrowLoss = true
-		return x.causalLM(in, head, func() *tape.Tensor {
-			return s.run(x, in[0], table, blocks,
-				final)
-		})
-	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r,
-		Head: r.causalHead()}, nil
+	return causalModel(root, r, head, s.layers, true, func(x *ctx, ids *tape.Tensor) *tape.Tensor {
+		return s.run(x, ids, table, blocks, final)
+	}), nil
 }
 
 func (s *falconSpec) block(m *tape.Module) *falconBlock {

@@ -62,10 +62,7 @@ func (s *plainDecoder) checked(c *Config, r Run) (*Model, error) {
 		c.complain("rotary_dim %d: expected an even number of at most the %d elements of a head",
 			s.rot, s.h/max(s.heads, 1))
 	}
-	if r.Seq > s.npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
-			s.npos)
-	}
+	c.longEnough(r.Seq, s.npos)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -91,15 +88,9 @@ func (s *plainDecoder) model(r Run) *Model {
 	if !s.neo && !isClassifier(r.arch) {
 		head.b = root.Last().Param("bias", s.vocab)
 	}
-	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-		x := newCtx(g, r)
-		return x.causalLM(in, head, func() *tape.Tensor {
-			return s.run(x, in[0], table, pos, blocks,
-				final)
-		})
-	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r,
-		Head: r.causalHead()}
+	return causalModel(root, r, head, s.layers, false, func(x *ctx, ids *tape.Tensor) *tape.Tensor {
+		return s.run(x, ids, table, pos, blocks, final)
+	})
 }
 
 func (s *plainDecoder) block(m *tape.Module) *plainBlock {
@@ -175,25 +166,15 @@ func (b *plainBlock) run(c *ctx, x, mask, pos *tape.Tensor) (out, weights *tape.
 		f.Set(&h, c.Add(att, res))
 		f.Set(&res, h)
 		f.Set(&h, b.ln2.layer(c.Graph, h))
-		f.Set(&ff, b.mlp(c, h))
+		f.Set(&ff, c.mlp(b.fc1, b.fc2, s.act, s.drop, h))
 		f.Set(&h, c.Add(res, ff))
 	} else {
-		f.Set(&ff, b.mlp(c, h))
+		f.Set(&ff, c.mlp(b.fc1, b.fc2, s.act, s.drop, h))
 		f.Set(&h, c.Add(c.Add(att, ff), res))
 	}
 	out, weights = h, w
 	f.Leave(out, weights)
 	return out, weights
-}
-
-func (b *plainBlock) mlp(c *ctx, x *tape.Tensor) *tape.Tensor {
-	f := c.Enter(x)
-	var h *tape.Tensor
-	f.Set(&h, b.fc1.run(c.Graph, x))
-	f.Set(&h, c.Activation(b.spec.act, h))
-	f.Set(&h, b.fc2.run(c.Graph, h))
-	f.Set(&h, c.Dropout(h, b.spec.drop))
-	return f.Leave(h)
 }
 
 func (b *plainBlock) attend(c *ctx, x, mask, pos *tape.Tensor) (out, weights *tape.Tensor) {

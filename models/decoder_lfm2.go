@@ -82,14 +82,9 @@ func lfm2(c *Config, r Run) (*Model, error) {
 	rot.Buffer(tape.F32, s.rot/2)
 	final := rmsNorm(body, "embedding_norm", s.h)
 	head := causalHead(root, r, table, s.tied, s.vocab, s.h)
-	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-		x := newCtx(g, r)
-		return x.causalLM(in, head, func() *tape.Tensor {
-			return x.lfm2Body(s, in[0], table, blocks, final)
-		})
-	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r,
-		Head: r.causalHead()}, nil
+	return causalModel(root, r, head, s.layers, false, func(x *ctx, ids *tape.Tensor) *tape.Tensor {
+		return x.lfm2Body(s, ids, table, blocks, final)
+	}), nil
 }
 
 func (c *ctx) lfm2Body(s *decoder, ids *tape.Tensor, table *tape.Param, blocks []*lfm2Block,

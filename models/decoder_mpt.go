@@ -48,16 +48,9 @@ func mpt(c *Config, r Run) (*Model, error) {
 	}
 	final := rmsNorm(body, "norm_f", h)
 	head := causalHead(root, r, table, tied, vocab, h)
-	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-		x := newCtx(g, r)
-		x.narrowLoss = true
-		return x.causalLM(in, head, func() *tape.Tensor {
-			return x.mptBody(in[0], table, final,
-				blocks, nh, longest)
-		})
-	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: layers, Run: r,
-		Head: r.causalHead()}, nil
+	return causalModel(root, r, head, layers, true, func(x *ctx, ids *tape.Tensor) *tape.Tensor {
+		return x.mptBody(ids, table, final, blocks, nh, longest)
+	}), nil
 }
 
 func (c *ctx) mptBody(ids *tape.Tensor, table *tape.Param, final norm, blocks []*mptBlock, nh,

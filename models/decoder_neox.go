@@ -110,16 +110,9 @@ func (s *parallel) model(r Run) *Model {
 	} else {
 		head = causalHead(root, r, table, s.tied, s.vocab, s.h)
 	}
-	loss := func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-		x := newCtx(g, r)
-		x.narrowLoss = true
-		return x.causalLM(in, head, func() *tape.Tensor {
-			return s.run(x, in[0], table, blocks,
-				final)
-		})
-	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r,
-		Head: r.causalHead()}
+	return causalModel(root, r, head, s.layers, true, func(x *ctx, ids *tape.Tensor) *tape.Tensor {
+		return s.run(x, ids, table, blocks, final)
+	})
 }
 
 func (s *parallel) block(m *tape.Module) *parallelBlock {
@@ -210,12 +203,7 @@ func (b *parallelBlock) runPhi(c *ctx, x, cos, sin, mask *tape.Tensor) *tape.Ten
 }
 
 func (b *parallelBlock) mlp(c *ctx, x *tape.Tensor) *tape.Tensor {
-	f := c.Enter(x)
-	var h *tape.Tensor
-	f.Set(&h, b.fc1.run(c.Graph, x))
-	f.Set(&h, c.Activation(b.spec.act, h))
-	f.Set(&h, b.fc2.run(c.Graph, h))
-	return f.Leave(h)
+	return c.mlp(b.fc1, b.fc2, b.spec.act, 0, x)
 }
 
 func (b *parallelBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor) (out, weights *tape.Tensor) {

@@ -32,10 +32,7 @@ func opt(c *Config, r Run) (*Model, error) {
 	s.embed = c.Int(s.h, "word_embed_proj_dim")
 	s.final = s.before && !c.Bool(false, "_remove_final_layer_norm")
 	c.divides(s.h, s.heads, "hidden_size by num_attention_heads")
-	if r.Seq > s.npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
-			s.npos)
-	}
+	c.longEnough(r.Seq, s.npos)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -58,16 +55,9 @@ func opt(c *Config, r Run) (*Model, error) {
 		blocks = append(blocks, s.block(list.Child(fmt.Sprint(i))))
 	}
 	head := causalHead(root, r, table, s.tied, s.vocab, s.embed)
-	loss := func(g *tape.Graph, b []*tape.Tensor) *tape.Tensor {
-		x := newCtx(g, r)
-		x.narrowLoss = true
-		return x.causalLM(b, head, func() *tape.Tensor {
-			return s.run(x, b[0], table, pos, in, out,
-				final, blocks)
-		})
-	}
-	return &Model{Root: root, Inputs: tokenInputs(r), Loss: loss, Layers: s.layers, Run: r,
-		Head: r.causalHead()}, nil
+	return causalModel(root, r, head, s.layers, true, func(x *ctx, ids *tape.Tensor) *tape.Tensor {
+		return s.run(x, ids, table, pos, in, out, final, blocks)
+	}), nil
 }
 
 func (s *optSpec) norm(m *tape.Module, name string) norm {

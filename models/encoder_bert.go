@@ -44,10 +44,7 @@ func readEncoder(c *Config, r Run) *encoder {
 	e.embed = e.h
 	e.clsDrop = c.Float(e.drop, "classifier_dropout")
 	c.divides(e.h, e.heads, "hidden_size by num_attention_heads")
-	if r.Seq > e.npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
-			e.npos)
-	}
+	c.longEnough(r.Seq, e.npos)
 	return e
 }
 
@@ -132,9 +129,9 @@ func (e *encoder) mlmHead(m *tape.Module, word *tape.Param) mlmHead {
 	h.dense, h.ln = linear(t, "dense", e.h, e.embed, true), layerNorm(t, "LayerNorm", e.embed)
 	d := m.Child("decoder")
 	if e.tied {
-		h.decoder = lin{d.Tie(word), d.Tie(bias)}
+		h.decoder = lin{w: d.Tie(word), b: d.Tie(bias)}
 	} else {
-		h.decoder = lin{d.Param("weight", e.vocab, e.embed), d.Tie(bias)}
+		h.decoder = lin{w: d.Param("weight", e.vocab, e.embed), b: d.Tie(bias)}
 	}
 	return h
 }

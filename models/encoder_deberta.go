@@ -56,9 +56,8 @@ func readDeberta(c *Config, r Run) *deberta {
 		c.Str("tanh", "conv_act")
 	c.divides(d.h, d.heads, "hidden_size by num_attention_heads")
 	c.divides(d.h, d.kernelGroups, "hidden_size by conv_groups")
-	if d.biased && r.Seq > d.npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
-			d.npos)
+	if d.biased {
+		c.longEnough(r.Seq, d.npos)
 	}
 	if !c.Bool(true, "legacy") {
 		c.complain("the head of legacy=false is not described")

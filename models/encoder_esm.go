@@ -26,9 +26,8 @@ func esm(c *Config, r Run) (*Model, error) {
 	s.rotates = c.Str("absolute", "position_embedding_type") == "rotary"
 	s.rescales = c.Bool(false, "token_dropout")
 	before := c.Bool(false, "emb_layer_norm_before")
-	if !s.rotates && r.Seq > s.npos-2 {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
-			s.npos-2)
+	if !s.rotates {
+		c.longEnough(r.Seq, s.npos-2)
 	}
 	if c.Bool(false, "is_decoder") || isClassifier(s.arch) || c.Bool(false, "is_folding_model") {
 		c.complain("only ESM's masked language model is described")

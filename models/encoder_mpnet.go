@@ -12,10 +12,7 @@ func mpnet(c *Config, r Run) (*Model, error) {
 	e := readEncoder(c, Run{})
 	e.vocab, e.npos = c.Int(30527, "vocab_size"), c.Int(512, "max_position_embeddings")
 	buckets := c.Int(32, "relative_attention_num_buckets")
-	if r.Seq > e.npos-2 {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
-			e.npos-2)
-	}
+	c.longEnough(r.Seq, e.npos-2)
 	if isClassifier(e.arch) {
 		c.complain("only the masked language model of this type is described")
 	}
@@ -41,7 +38,7 @@ func mpnet(c *Config, r Run) (*Model, error) {
 	head := mlmHead{act: "gelu", dense: linear(h, "dense", e.h, e.h, true),
 		ln: layerNorm(h, "layer_norm", e.h), oneFrame: true}
 	d := h.Child("decoder")
-	head.decoder = lin{word, d.Tie(out)}
+	head.decoder = lin{w: word, b: d.Tie(out)}
 	if e.tied {
 		d.Tie(word)
 	} else {

@@ -49,7 +49,7 @@ func nomicBert(c *Config, r Run) (*Model, error) {
 	t := p.Child("transform")
 	head.dense, head.ln = linear(t, "dense", e.h, e.h, true), layerNorm(t, "layer_norm", e.h)
 	dec := p.Child("decoder")
-	head.decoder = lin{word, dec.Tie(bias)}
+	head.decoder = lin{w: word, b: dec.Tie(bias)}
 	if e.tied {
 		dec.Tie(word)
 	} else {

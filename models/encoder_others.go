@@ -13,10 +13,7 @@ func roberta(c *Config, r Run) (*Model, error) {
 		e.vocab = 50265
 	}
 	e.types = c.Int(2, "type_vocab_size")
-	if r.Seq > e.npos-2 {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
-			e.npos-2)
-	}
+	c.longEnough(r.Seq, e.npos-2)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -43,7 +40,7 @@ func roberta(c *Config, r Run) (*Model, error) {
 	head := mlmHead{act: "gelu", dense: linear(h, "dense", e.h, e.h, true),
 		ln: layerNorm(h, "layer_norm", e.h), oneFrame: true}
 	d := h.Child("decoder")
-	head.decoder = lin{b.word, d.Tie(bias)}
+	head.decoder = lin{w: b.word, b: d.Tie(bias)}
 	if e.tied {
 		d.Tie(b.word)
 	} else {
@@ -94,9 +91,9 @@ func electra(c *Config, r Run) (*Model, error) {
 		dense: linear(g, "dense", e.h, e.embed, true), split: true}
 	d := root.Child("generator_lm_head")
 	if e.tied {
-		head.decoder = lin{d.Tie(emb.word), d.Param("bias", e.vocab)}
+		head.decoder = lin{w: d.Tie(emb.word), b: d.Param("bias", e.vocab)}
 	} else {
-		head.decoder = lin{d.Param("weight", e.vocab, e.embed), d.Param("bias", e.vocab)}
+		head.decoder = lin{w: d.Param("weight", e.vocab, e.embed), b: d.Param("bias", e.vocab)}
 	}
 	return e.masked(root, r, head, run), nil
 }
@@ -134,10 +131,7 @@ func distilbert(c *Config, r Run) (*Model, error) {
 		labels: c.Labels(), arch: c.Architecture(), qaDrop: c.Float(0.1, "qa_dropout")}
 	e.embed, e.clsDrop = e.h, e.drop
 	c.divides(e.h, e.heads, "dim by n_heads")
-	if r.Seq > e.npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
-			e.npos)
-	}
+	c.longEnough(r.Seq, e.npos)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -177,9 +171,9 @@ func distilbert(c *Config, r Run) (*Model, error) {
 		ln: layerNorm(root, "vocab_layer_norm", e.h), oneFrame: true}
 	p := root.Child("vocab_projector")
 	if e.tied {
-		head.decoder = lin{p.Tie(b.word), p.Param("bias", e.vocab)}
+		head.decoder = lin{w: p.Tie(b.word), b: p.Param("bias", e.vocab)}
 	} else {
-		head.decoder = lin{p.Param("weight", e.vocab, e.h), p.Param("bias", e.vocab)}
+		head.decoder = lin{w: p.Param("weight", e.vocab, e.h), b: p.Param("bias", e.vocab)}
 	}
 	return e.masked(root, r, head, run), nil
 }
@@ -287,9 +281,9 @@ func albert(c *Config, r Run) (*Model, error) {
 		dense: linear(p, "dense", e.h, e.embed, true), oneFrame: true}
 	d := p.Child("decoder")
 	if e.tied {
-		head.decoder = lin{d.Tie(emb.word), d.Tie(bias)}
+		head.decoder = lin{w: d.Tie(emb.word), b: d.Tie(bias)}
 	} else {
-		head.decoder = lin{d.Param("weight", e.vocab, e.embed), d.Tie(bias)}
+		head.decoder = lin{w: d.Param("weight", e.vocab, e.embed), b: d.Tie(bias)}
 	}
 	return e.masked(root, r, head, run), nil
 }

@@ -77,10 +77,7 @@ func clip(c *Config, r Run) (*Model, error) {
 	if patch > img {
 		c.complain("patch_size %d is larger than image_size %d", patch, img)
 	}
-	if r.Seq > npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
-			npos)
-	}
+	c.longEnough(r.Seq, npos)
 	for _, k := range []*Config{tc, vc, c} {
 		if err := k.Err(); err != nil {
 			return nil, err

@@ -24,10 +24,7 @@ func siglip(c *Config, r Run) (*Model, error) {
 		c.complain("the image of %d pixels differs from the model's image_size %d", r.Image, img)
 	}
 	if classify := r.arch == "ForImageClassification"; !classify {
-		if r.Seq > npos {
-			c.complain("the sequence of %d tokens is longer than the %d positions of the model",
-				r.Seq, npos)
-		}
+		c.longEnough(r.Seq, npos)
 		if dim != vision.h || !pool {
 			c.complain("the text tower projects to %d elements and the vision tower to %d: they must agree", dim, vision.h)
 		}

@@ -32,7 +32,7 @@ type kind struct {
 // kinds lists every described model type by kind.
 var kinds = []kind{
 	{"decoders", map[string]builder{ // decoder_*.go
-		"gpt2": gpt2, "gpt_bigcode": bigcode, "gpt_neo": gptNeo, "gptj": gptj, "codegen": gptj,
+		"gpt2": gpt2, "gpt_bigcode": gpt2, "gpt_neo": gptNeo, "gptj": gptj, "codegen": gptj,
 		"gpt_neox": neox,
 		"opt":      opt, "bloom": bloom, "falcon": falcon, "mpt": mpt, "phi": phi, "phi3": phi3,
 		"llama": llama, "mistral": llama, "ministral": llama, "qwen2": llama, "qwen3": llama,

@@ -178,10 +178,7 @@ func bart(c *Config, r Run) (*Model, error) {
 	}
 	c.divides(s.h, s.encHeads, "d_model by encoder_attention_heads")
 	c.divides(s.h, s.decHeads, "d_model by decoder_attention_heads")
-	if r.Seq > npos {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
-			npos)
-	}
+	c.longEnough(r.Seq, npos)
 	for _, name := range []string{"encoder_layerdrop", "decoder_layerdrop"} {
 		if c.Float(0, name) > 0 && c.Type() != "m2m_100" { // whose steps mostly skip none
 			c.complain("%s skips layers at random: set it to 0", name)

@@ -20,10 +20,7 @@ func whisper(c *Config, r Run) (*Model, error) {
 	vocab, mel := c.Int(51865, "vocab_size"), c.Int(80, "num_mel_bins")
 	frames, tokens := c.Int(1500, "max_source_positions"), c.Int(448, "max_target_positions")
 	c.divides(s.h, s.encHeads, "d_model by encoder_attention_heads")
-	if r.Seq > tokens {
-		c.complain("the sequence of %d tokens is longer than the %d positions of the model", r.Seq,
-			tokens)
-	}
+	c.longEnough(r.Seq, tokens)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
