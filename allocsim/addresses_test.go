@@ -68,7 +68,7 @@ func holes(list []hole) string {
 	return strings.Join(words, " ")
 }
 
-// TestHolesOfARange: what is taken is cut out of them, what comes back joins those it touches.
+// TestHolesOfARange: allocations are cut out of them, released ranges join those they touch.
 func TestHolesOfARange(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to uint64

@@ -355,7 +355,7 @@ func (b *BFC) Stats() BFCStats {
 	return s
 }
 
-// Regions lists what the allocator holds, by ascending address.
+// Regions lists the allocator's regions by ascending address.
 func (b *BFC) Regions() []BFCRegion {
 	regions := make([]BFCRegion, 0, len(b.regions))
 	for _, r := range b.regions {

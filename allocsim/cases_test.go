@@ -12,7 +12,7 @@ import (
 	"memroom/event"
 )
 
-// TestCases runs testdata/cases/*.txt, a small language for what the allocator does. A line is a
+// TestCases runs testdata/cases/*.txt, a small language for the allocator's behaviour. A line is a
 // command:
 //
 //	conf CONF | version 2.13 | limit SIZE | card SIZE OUTSIDE    before the first request

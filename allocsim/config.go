@@ -41,7 +41,7 @@ type Config struct {
 	RejectEarly    bool        // throw_on_cudamalloc_oom
 }
 
-// DefaultConfig is what PyTorch does when no setting is given.
+// DefaultConfig is PyTorch's behaviour without settings.
 func DefaultConfig() Config {
 	return Config{MaxSplit: Unlimited, MaxNonSplitRounding: 20 * event.MiB,
 		LargeSegment: largeSegment, MemoryFraction: 1}

@@ -95,7 +95,7 @@ func TestFractionsOfACard(t *testing.T) {
 			t.Errorf("%+v is accepted", o)
 		}
 	}
-	// What others hold on the card is not there for us.
+	// Memory of other processes on the card is not there for us.
 	a, err := allocsim.New(allocsim.Options{Config: allocsim.DefaultConfig(),
 		DeviceTotal: 8 * event.GiB,
 		Outside:     3 * event.GiB})

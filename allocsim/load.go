@@ -175,7 +175,7 @@ func (a *Allocator) loadRange(k rangeKey, runs []event.Segment, lowest uint64,
 	gap(base + uint64(size))
 }
 
-// Segments lists what the allocator holds at this moment as a snapshot would: in order of address,
+// Segments lists the segments of this moment as a snapshot would: in order of address,
 // each mapped run of an expandable segment on its own.
 func (a *Allocator) Segments() []event.Segment {
 	var all []event.Segment

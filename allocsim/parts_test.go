@@ -199,7 +199,7 @@ func TestSizesOfTheFreed(t *testing.T) {
 	}
 }
 
-// TestGapsBetweenBlocks: free blocks fill a segment; what overlaps or leaves it is odd.
+// TestGapsBetweenBlocks: free blocks fill a segment; blocks that overlap or leave it are odd.
 func TestGapsBetweenBlocks(t *testing.T) {
 	for name, c := range map[string]struct {
 		blocks [][2]int64 // at and size in MiB
@@ -509,7 +509,7 @@ func TestSearchesAreCounted(t *testing.T) {
 	}
 }
 
-// TestRunsThatCannotBegin: what is missing is said.
+// TestRunsThatCannotBegin: the error names the missing part.
 func TestRunsThatCannotBegin(t *testing.T) {
 	r := &Replayed{}
 	if _, err := r.Run(Options{Config: DefaultConfig()}); err == nil ||

@@ -28,7 +28,7 @@ func roundPower2(n, d int64) int64 {
 	return (n + step - 1) &^ (step - 1)
 }
 
-// segmentSize returns what the driver is asked for when a block of the rounded size s needs a new
+// segmentSize returns the bytes asked of the driver when a block of the rounded size s needs a new
 // segment.
 func (c *Config) segmentSize(s int64) int64 {
 	switch {

@@ -77,7 +77,7 @@ func TestEarlyRejectionCameWith212(t *testing.T) {
 	}
 }
 
-// TestSegmentsAtTheEdges: known answers of PyTorch for what the driver is asked for.
+// TestSegmentsAtTheEdges: PyTorch's known requests to the driver.
 func TestSegmentsAtTheEdges(t *testing.T) {
 	const mib = 1 << 20
 	for size, want := range map[int64]int64{1: 2 * mib, mib: 2 * mib, mib + 1: 20 * mib,

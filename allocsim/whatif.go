@@ -71,7 +71,7 @@ func (r *Replayed) rankedStart() []event.Segment {
 	return start
 }
 
-// Outcome is what one choice of settings does to a recording.
+// Outcome is the effect of one choice of settings on a recording.
 type Outcome struct {
 	Conf          string      `json:"conf"` // for PYTORCH_CUDA_ALLOC_CONF; empty is the default
 	ReservedPeak  event.Bytes `json:"reserved_peak"`

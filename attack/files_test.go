@@ -192,7 +192,7 @@ func craftedFiles(t testing.TB) (all []crafted) {
 	return all
 }
 
-// bombs are what bombs are filled with: what costs much and packs well.
+// bombs are the contents of bombs, which cost much and pack well.
 func bombs() map[string][]byte {
 	all := map[string][]byte{
 		"zeroes": make([]byte, 1<<20),

@@ -20,7 +20,7 @@ import (
 	"memroom/testenv"
 )
 
-// linux skips what only Linux has.
+// linux skips tests that need Linux.
 func linux(t testing.TB) {
 	t.Helper()
 	if runtime.GOOS != "linux" {

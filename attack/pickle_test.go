@@ -11,7 +11,7 @@ type kv struct {
 	value any
 }
 
-// dict and list are what a snapshot is made of, in order.
+// dict and list are the parts of a snapshot, in order.
 type (
 	dict []kv
 	list []any

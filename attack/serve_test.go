@@ -398,7 +398,7 @@ func (s *served) readAll(records map[string]map[string][]byte, fine string) {
 // askEnv makes this test's binary ask a server as the user it runs as.
 const askEnv = "MEMROOM_ATTACK_ASK"
 
-// asked are requests that would tell or change something.
+// asked are requests that would reveal or change something.
 var asked = []string{"GET /", "GET /api/runs", "GET /api/runs/RUN", "GET /api/runs/RUN/log",
 	"GET /api/runs/RUN/live", "GET /api/live", "GET /api/snapshots", "GET /api/studies",
 	"GET /metrics", "GET /openapi.json", "GET /healthz", "GET /app.js", "GET /nothing",
@@ -492,7 +492,7 @@ func TestSecondUserAtAServer(t *testing.T) {
 	}
 }
 
-// TestKilledServersLeaveNoUploads: what was sent has no name that could stay.
+// TestKilledServersLeaveNoUploads: uploads have no name that could stay.
 func TestKilledServersLeaveNoUploads(t *testing.T) {
 	linux(t)
 	temporary := t.TempDir()

@@ -31,7 +31,7 @@ type Central struct {
 	// Taken reports whether an ID belongs to a run that was not sent; nil: none does.
 	Taken func(id string) bool
 	// Aside names the records that [Open] found damaged, and what is wrong with each. They stay in
-	// the database as they are; what can be read of them is shown.
+	// the database as they are; the readable part of them is shown.
 	Aside []string
 
 	mu   sync.Mutex
@@ -91,7 +91,7 @@ type LargeError struct{ File string }
 
 func (e *LargeError) Error() string { return e.File + " is larger than the server takes" }
 
-// FileError is returned where a file of a record cannot be what it is called. The rest can be sent.
+// FileError means that a file of a record does not fit its name. The rest can be sent.
 type FileError struct {
 	File string
 	Err  error

@@ -157,7 +157,7 @@ func (p *postgres) within(work func() error) error {
 		err = p.query(nil, "COMMIT")
 	}
 	if err != nil {
-		// After a failure nobody knows what the connection is in; a new one is clean. Whether a
+		// After a failure the state of the connection is unknown; a new one is clean. Whether a
 		// COMMIT got through shows when the sender comes again: pieces are put in by their place.
 		p.drop()
 	}

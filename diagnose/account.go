@@ -99,7 +99,7 @@ func Host(s event.Sample, limit event.Bytes) Account {
 	// the kernel counts each page once
 	case c != nil && c.Anon > 0 && (c.Own || c.Limit > 0 && c.Limit <= limit):
 		anonymous, shared, note = c.Anon, c.Shmem, "of the cgroup"
-	case s.Held > 0: // what is shared is shared in both alike, as far as one can tell
+	case s.Held > 0: // pages are probably shared alike in both
 		part := float64(s.Held) / float64(max(1, anonymous+shared))
 		anonymous = event.Bytes(part * float64(anonymous))
 		shared, note = s.Held-anonymous,

@@ -235,7 +235,7 @@ func (e *evalWatch) sample(s event.Sample, steps, onHost bool) []event.Finding {
 	return found
 }
 
-// told reports whether there is reason enough to name a rise. Pages of the host also rise through
+// told reports whether a rise is to be named. Pages of the host also rise through
 // fragmentation (glibc's malloc and aligned blocks). So on the host a variable that keeps outputs
 // must have been seen.
 func (e *evalWatch) told(memory string) bool {

@@ -6,7 +6,7 @@ import (
 	"memroom/event"
 )
 
-// feedWatch knows what feeding the model takes, at each place of the program.
+// feedWatch holds the memory of feeding the model, at each place of the program.
 type feedWatch struct {
 	feeds map[string]event.Feed
 	said  map[string]bool

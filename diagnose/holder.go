@@ -127,7 +127,7 @@ func (p *process) searches(device int) bool {
 	return device == event.HostDevice && p.built >= several && len(p.holding(device)) == 0
 }
 
-// waits reports whether the program was asked what it holds and may still answer: it does so
+// waits reports whether the program was asked for its holders and may still answer: it does so
 // between two steps, of which many may have been made before they are heard of.
 func (p *process) waits(row event.Step) bool {
 	const patience = 10 * time.Second
@@ -137,19 +137,19 @@ func (p *process) waits(row event.Step) bool {
 	return row.Step < p.looked+lookSteps || row.End.Sub(p.lookedAt) < patience && !row.End.IsZero()
 }
 
-// outdated reports whether a rise began after the program was asked what it holds: the answer was
+// outdated reports whether a rise began after the program was asked for its holders: the answer was
 // about another rise, such as a list that was emptied since.
 func (p *process) outdated(t Trend) bool {
 	return p.heldAt > 0 && t.Onset > p.heldAt
 }
 
-// forget drops what is known of who holds the memory, so that the next rise is looked at anew.
+// forget drops the known holders, so that the next rise is looked at anew.
 func (p *process) forget() {
 	p.holders, p.frames, p.looked, p.asked, p.heard = nil, nil, 0, false, false
 	p.heldAt, p.open, p.inVain = 0, 0, 0
 }
 
-// onlyFills reports whether what grew is a cache with an end: it fills, or has just been filled. It
+// onlyFills reports whether a bounded cache grew: it fills, or has just been filled. It
 // is looked at again when twice as many steps have passed: what grows then is something else.
 func (p *process) onlyFills(row event.Step) bool {
 	if held := p.holding(row.Device); len(held) > 0 && held[0].Fills {

@@ -1,6 +1,6 @@
 package diagnose
 
-// shape holds the constants that tell the shapes of memory growth apart: leaks, caches that fill,
+// shape holds the constants that distinguish the shapes of memory growth: leaks, caches that fill,
 // jumps, teeth, noise. They were chosen on made courses (package courses, seeds below 1000) so that
 // caches which fill for 30 steps pass and leaks are named within 40; docs/measurements.md has the
 // result on other seeds. Thresholds holds the limits that a user would recognise.

@@ -58,7 +58,7 @@ func (l *Ledger) reservedBySteps(rows []StepRow, ends []int32) {
 
 const (
 	warmUpSteps = 2 // optimizer state and workspaces come in the first steps
-	growthSteps = 6 // fewer do not tell growth from chance
+	growthSteps = 6 // fewer may rise by chance
 )
 
 // growth looks for a floor that rises from step to step after the first ones. It is nil when it
@@ -109,7 +109,7 @@ func medianSlope(rows []StepRow) float64 {
 // sizes are for one step.
 func (l *Ledger) suspects(p *phases, first, last int) []StackGroup {
 	c := &categoriser{l: l, p: p}
-	end := last - 2 // what was made later has had no time to be freed
+	end := last - 2 // later allocations have had no time to be freed
 	steps := end - first + 1
 	if steps < 2 {
 		return nil

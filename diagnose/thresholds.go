@@ -27,7 +27,7 @@ type Thresholds struct {
 	EvenRises      int     // and where they do not
 	Significance   float64 // slope of a trend under noise, in its standard errors
 	WalkDeviations float64 // growth over the window, in what a random walk of such steps would cover
-	LineOverJump   float64 // log likelihood by which a line must tell a rise better than two levels
+	LineOverJump   float64 // log likelihood by which a line must fit a rise better than two levels
 	// and by which a rise that begins or ends within the window may tell it better than a line
 	PartOverLine float64
 	// what a step needs above the floor grows so many times as fast as the floor: the work grows,

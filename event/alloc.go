@@ -125,7 +125,7 @@ type AllocatorSettings struct {
 	Divisions   map[int]int // roundup_power2_divisions by interval in MiB
 }
 
-// Category is what a block of memory is for.
+// Category is the use of a block of memory.
 type Category uint8
 
 // Categories of device memory. Workspace is scratch that a library keeps or takes; temporary is

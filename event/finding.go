@@ -16,7 +16,7 @@ const (
 type Finding struct {
 	// leak, fragmentation, thrash, spike, host_pressure, neighbour, forecast, ...
 	Kind string `json:"kind"`
-	// Key names what a finding is about where it may be judged again: the latest of a key counts.
+	// Key names the subject of a finding that may be judged again: the latest of a key counts.
 	Key      string   `json:"key,omitempty"`
 	Detail   string   `json:"detail,omitempty"` // the situation, as `explain` names it: eval_batch, ...
 	Severity Severity `json:"severity"`

@@ -11,7 +11,7 @@ import (
 type History struct {
 	chunks [][]byte // full ones, chunkEntries each
 	tail   []byte   // the one being filled
-	last   Entry    // what the next entry is written as a difference to
+	last   Entry    // the next entry is written as a difference to it
 	n      int
 }
 

@@ -134,7 +134,7 @@ func TestLargestSizes(t *testing.T) {
 	}
 }
 
-// TestNamesBeyondTheLast: what a newer recording may hold is unknown, not a crash.
+// TestNamesBeyondTheLast: names of a newer recording are unknown, not a crash.
 func TestNamesBeyondTheLast(t *testing.T) {
 	for n := range 256 {
 		kind, category := Kind(n).String(), Category(n).String()

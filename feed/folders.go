@@ -87,7 +87,7 @@ func folderFields(values [][]folderValue) [][]format.Field {
 	return fields
 }
 
-// withFolders returns the fields of a file and of its folders. What the file itself holds wins.
+// withFolders returns the fields of a file and of its folders. The file's own fields win.
 func withFolders(own, folders []format.Field) []format.Field {
 	all := slices.Clone(own)
 	for _, f := range folders {

@@ -14,7 +14,7 @@ import (
 	"memroom/feed/table"
 )
 
-// lines makes rows of text of different lengths, with what makes rows hard to tell apart.
+// lines makes rows of text of different lengths, with separators that make rows hard to find.
 func lines(rows int, row func(i int) string, end string) string {
 	var b strings.Builder
 	for i := range rows {

@@ -92,7 +92,7 @@ func TestCannotFit(t *testing.T) {
 	}
 }
 
-// TestAmplifies: what was declined does not count; what a library did without does.
+// TestAmplifies: a declined remedy does not count; a library that did without memory does.
 func TestAmplifies(t *testing.T) {
 	tried := Tried{Said: []Sentence{{Kind: "declined", Amplifies: "no"}, {Kind: "applied"},
 		{Kind: "applied", Amplifies: "LBFGS"}}}
@@ -189,7 +189,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestHelped: what makes the peak hardly smaller is not why an attempt did not run out.
+// TestHelped: a remedy that hardly lowers the peak is not why an attempt did not run out.
 func TestHelped(t *testing.T) {
 	cut := Sentence{Kind: "applied", Text: "Linear: 3 micro-batches", ID: remedy.MicroBatch}
 	slight := cut

@@ -108,7 +108,7 @@ func (f Facts) onHost() bool {
 	return f.Where == event.WhereHost || f.Where == event.WhereCgroup || f.Where == event.WhereShm
 }
 
-// trainsOnCPU: what ran out on the host is what a step needs, not room for data or for weights on
+// trainsOnCPU: the host ran out of memory for a step, not of room for data or for weights on
 // their way to a card.
 func (f Facts) trainsOnCPU() bool {
 	return f.onHost() && f.Where != event.WhereShm && !f.UsesGPU && !f.Idle
@@ -198,7 +198,7 @@ func Inside(remedies []Remedy) []Remedy {
 	})
 }
 
-// Words say what a remedy does, for people.
+// Words describe a remedy for people.
 func (r Remedy) Words() string {
 	p := r.Params
 	switch r.ID {
@@ -247,7 +247,7 @@ func (r Remedy) Words() string {
 	return strings.ReplaceAll(string(r.ID), "_", " ")
 }
 
-// Words say what each of the remedies does, for people.
+// Words describe each of the remedies for people.
 func Words(remedies []Remedy) []string {
 	var words []string
 	for _, r := range remedies {

@@ -171,7 +171,7 @@ func TestOnlyMoreIsFresh(t *testing.T) {
 	}
 }
 
-// TestHostStages: what is trained on the host is split; what only passes through it is not.
+// TestHostStages: batches trained on the host are split; data that only pass through it are not.
 func TestHostStages(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts  Facts
@@ -197,7 +197,7 @@ func TestHostStages(t *testing.T) {
 	}
 }
 
-// TestForcedStaysAsItIs: what the user fixed is not turned up behind their back.
+// TestForcedStaysAsItIs: a value that the user fixed is not raised.
 func TestForcedStaysAsItIs(t *testing.T) {
 	forced, err := Force("micro_batch=8")
 	if err != nil {

@@ -33,7 +33,7 @@ func Uncut(remedies []Remedy) []Remedy {
 	return uncut
 }
 
-// cuts: the remedy changes what a call of the program is given, or runs it twice.
+// cuts: the remedy changes the arguments of a call, or makes it twice.
 func (r Remedy) cuts() bool {
 	return r.Level == remedy.LevelProcess && (r.ID == remedy.MicroBatch ||
 		r.ID == remedy.Checkpointing)

@@ -59,8 +59,8 @@ type Change struct {
 	weight float64
 }
 
-// Effect is what one changed file does alone, measured: the old revision with only this file as it
-// is now.
+// Effect is the measured effect of one changed file alone: the old revision with only this file as
+// it is now.
 type Effect struct {
 	File   string      `json:"file"`
 	Device event.Bytes `json:"device"`

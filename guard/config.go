@@ -16,7 +16,7 @@ import (
 
 // File is a memroom.toml.
 type File struct {
-	Defaults Check    `toml:"defaults"` // what a check does not say itself
+	Defaults Check    `toml:"defaults"` // for settings that a check leaves out
 	Link     []string `toml:"link"`     // ignored paths that another revision needs too, such as data
 	Checks   []Check  `toml:"check"`
 }

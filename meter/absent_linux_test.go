@@ -59,7 +59,7 @@ func TestWorkersOfATree(t *testing.T) {
 	}
 }
 
-// TestTreesThatCannotBeRead: what nothing was read of is unknown, not zero.
+// TestTreesThatCannotBeRead: unread figures are unknown, not zero.
 func TestTreesThatCannotBeRead(t *testing.T) {
 	files := join(childOf(10, 11, 5), childOf(11, 20, 5), childOf(11, 21, 5))
 	for pid := range map[int]bool{11: true, 20: true, 21: true} {

@@ -180,7 +180,7 @@ type Shares struct {
 	Private  event.Bytes // pages that no other process maps
 }
 
-// Environ returns the environment a process was started with. What the program changed later is not
+// Environ returns the environment a process was started with. Later changes are not
 // in it.
 func (p *Proc) Environ(pid int) (map[string]string, error) {
 	data, err := p.read(strconv.Itoa(pid), "environ")

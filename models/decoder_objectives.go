@@ -5,7 +5,7 @@ import (
 	"memroom/tape"
 )
 
-// Objective is what a language model is trained on instead of the next token, as TRL computes it.
+// Objective is a training objective other than the next token, as TRL computes it.
 type Objective string
 
 // The objectives that need the logarithm of the probability of every token of an answer.

@@ -6,7 +6,7 @@ import (
 	"memroom/tape"
 )
 
-// Division is what one rank has of a model that is divided among ranks beyond copies of it. Zero
+// Division is one rank's part of a model that is divided among ranks beyond copies of it. Zero
 // values divide nothing.
 type Division struct {
 	Tensor   int64 // heads, the MLP's width and the vocabulary are cut into so many parts

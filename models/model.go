@@ -24,13 +24,13 @@ type Run struct {
 	Transformers int
 	// release of TRL whose trainer computes the objective, as 100*major+minor; 0 is the newest
 	TRL int
-	// what a decoder is trained on; "" is the next token
+	// the objective of a decoder's training; "" is the next token
 	Objective Objective
 	// tokens at the end of each sequence that the objective needs; 0 is all
 	Keep int64
 	// the head to build instead of the one that the configuration names, with one label
 	HeadName string
-	Division // what of the model one rank has
+	Division // the part of the model that one rank has
 
 	arch   string  // the head the configuration names
 	labels int64   // classes of a classification head

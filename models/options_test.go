@@ -99,7 +99,7 @@ func reads(kind, name string) bool {
 	return built(models.ConfigOf(config)) != before
 }
 
-// optioned is what a model of a configuration has and asks for in training.
+// optioned is a configuration's parameters and its requests in training.
 func optioned(config map[string]any) string {
 	return built(models.ConfigOf(config)) + askedIn(config, models.Run{})
 }

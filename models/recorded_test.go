@@ -50,8 +50,8 @@ func TestPeaksOfVision(t *testing.T) {
 	}
 }
 
-// TestPublishedParameterCounts: what configurations leave out has the library's default, and the
-// totals are those that the models' authors published.
+// TestPublishedParameterCounts: settings that configurations leave out have the library's default,
+// and the totals are those that the models' authors published.
 func TestPublishedParameterCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		config string

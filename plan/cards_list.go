@@ -9,7 +9,7 @@ import (
 
 var several = regexp.MustCompile(`^(\d+)\s*[xX*]\s*(.+)$`)
 
-// maxDevices bounds what one map is made for.
+// maxDevices bounds the devices of one map.
 const maxDevices = 1024
 
 // ParseCards reads a list of cards: 2x24GiB, 1x12GiB or 4xA100-80 each.

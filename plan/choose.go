@@ -9,7 +9,7 @@ import (
 	"memroom/event"
 )
 
-// CardChoice is what a setup does on one card.
+// CardChoice is a setup's outcome on one card.
 type CardChoice struct {
 	Card     string      `json:"card"`
 	Total    event.Bytes `json:"total"`

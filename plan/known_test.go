@@ -53,7 +53,7 @@ func TestCardsByName(t *testing.T) {
 	}
 }
 
-// TestContextsByHand: resident threads times what each takes, and the kernels.
+// TestContextsByHand: resident threads times the bytes of each, and the kernels.
 func TestContextsByHand(t *testing.T) {
 	for name, want := range map[string][3]int64{ // threads, context, doubt
 		"H200":    {132 * 2048, 787283968, 0},
@@ -435,7 +435,7 @@ func TestGroupsOfRanks(t *testing.T) {
 	}
 }
 
-// TestAssumptionsInALine: what is on is said, what is off is not.
+// TestAssumptionsInALine: only the assumptions that are made are printed.
 func TestAssumptionsInALine(t *testing.T) {
 	s := &Setup{}
 	s.Batch, s.Precision, s.Optimizer = 4, "bf16", "adamw"

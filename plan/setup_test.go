@@ -39,7 +39,7 @@ func TestCheckChangesNothing(t *testing.T) {
 	}
 }
 
-// TestOffloadedActivationsAreCountedOnTheHost: what leaves the card is needed on the host, in the
+// TestOffloadedActivationsAreCountedOnTheHost: bytes that leave the card are on the host, in the
 // JSON too.
 func TestOffloadedActivationsAreCountedOnTheHost(t *testing.T) {
 	base := remedy.Setup{Batch: 4, Seq: 512, Precision: "bf16"}

@@ -22,7 +22,7 @@ type CardStage struct {
 	Stage    string      `json:"stage"`
 	Reserved event.Bytes `json:"reserved"` // by PyTorch's allocator
 	Name     string      `json:"name"`
-	// as torch writes it, without NVML's "GPU-"; empty where torch does not tell
+	// as torch writes it, without NVML's "GPU-"; empty where torch does not know
 	UUID       string      `json:"uuid"`
 	Total      event.Bytes `json:"total"`
 	SMs        int64       `json:"sms"`

@@ -74,7 +74,7 @@ type Evaluation struct {
 	Holder string      `json:"holder"` // variable and line, such as "logits in eval.py:12"
 }
 
-// Account is what the process's device memory is made of, as far as the probe can tell.
+// Account divides the process's device memory by use, as far as the probe can see.
 type Account struct {
 	Step      int64       `json:"step"`
 	Device    int         `json:"device"`
@@ -239,7 +239,7 @@ type GivenUp struct {
 	Eased bool    `json:"eased"` // it goes on, half as often
 }
 
-// Caches reports what generation keeps: caches of keys and values that are alive.
+// Caches reports the caches of keys and values that generation keeps alive.
 type Caches struct {
 	Count     int64       `json:"count"`
 	Bytes     event.Bytes `json:"bytes"`     // of all
@@ -434,7 +434,7 @@ const (
 	DoRecordStacks = "record_stacks" // record where memory comes from for Command.Steps steps
 	DoSnapshot     = "snapshot"      // write the allocator's snapshot to the dumps folder
 	DoHeap         = "heap"          // look which variables hold more
-	DoAccount      = "account"       // say what device memory is made of
+	DoAccount      = "account"       // divide device memory by use
 )
 
 // encode returns the command as a line.

@@ -10,7 +10,7 @@ import (
 // Work is what a program was doing when memory ran out. The empty one is not known.
 type Work string
 
-// The kinds of work that remedies tell apart.
+// The kinds of work that remedies distinguish.
 const (
 	Training   Work = "training"
 	Evaluating Work = "evaluation"
@@ -107,7 +107,7 @@ const (
 	OwnLoop       Fact = "a loop of the user's own runs"
 )
 
-// condition is what must hold before a remedy is printed in an explanation. What is not named here
+// condition must hold before a remedy is printed in an explanation. A remedy that is not named here
 // is not printed.
 type condition struct {
 	work  []Work // it helps this work only; Undecided: also where the work is not known
@@ -292,7 +292,7 @@ func (r *Remedy) Fits(job Job) string {
 type part int
 
 const (
-	heldPart part = iota + 1 // what the program holds: the failed request stays as large as it is
+	heldPart part = iota + 1 // the program's own memory: the failed request stays as large as it is
 	idlePart                 // what lies idle in the allocator's pool
 )
 

@@ -9,7 +9,7 @@ import (
 	"memroom/event"
 )
 
-// TestEveryRemedyHasACondition: what is not in the table is never printed, and the table names
+// TestEveryRemedyHasACondition: remedies without a row are never printed, and the table names
 // nothing that is no remedy.
 func TestEveryRemedyHasACondition(t *testing.T) {
 	for _, r := range Catalogue() {
@@ -174,7 +174,7 @@ func TestNothingIsPrintedUnasked(t *testing.T) {
 	}
 }
 
-// TestFiguresRuleOut: what frees less than was missing is not printed, whatever else speaks for it.
+// TestFiguresRuleOut: a remedy that frees less than was missing is not printed.
 func TestFiguresRuleOut(t *testing.T) {
 	size := func(b event.Bytes) *event.Bytes { return &b }
 	job := func(held, idle *event.Bytes) Job {

@@ -6,7 +6,7 @@ import (
 	"memroom/event"
 )
 
-// data: what the input pipeline holds in host and shared memory.
+// data: host and shared memory of the input pipeline.
 func data() []*Remedy {
 	return []*Remedy{{
 		ID:          SmallerBuffer,

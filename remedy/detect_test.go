@@ -169,8 +169,8 @@ func TestHowToSaysWhatToType(t *testing.T) {
 	}
 }
 
-// TestCostsTime: what computes again or copies is never free, and nothing is said to cost more than
-// it was seen to.
+// TestCostsTime: remedies that compute again or copy are never free, and none is said to cost more
+// than it was seen to.
 func TestCostsTime(t *testing.T) {
 	for id, most := range map[ID]float64{Checkpointing: 1.5, ActivationOffload: 2,
 		OptimizerOffload: 2,

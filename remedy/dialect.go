@@ -8,7 +8,7 @@ import (
 	"memroom/lazyregexp"
 )
 
-// dialect is a library's own way of writing. What is written in it is of no use to a program that
+// dialect is a library's own way of writing. Code in it is of no use to a program that
 // does not run that library, so something must show that it does.
 type dialect struct {
 	is    *lazyregexp.Regexp // a text is written in it
@@ -229,10 +229,10 @@ func (job Job) halfBatch() string {
 	return strconv.Itoa(job.Batch / 2)
 }
 
-// Flags returns what a trainer that is steered by flags alone has for each remedy; nil for others.
+// Flags returns the options for each remedy of a trainer that has flags alone; nil for others.
 func Flags(trainer Trainer) map[ID]string { return flags[trainer] }
 
-// flags are what trainers that are steered by flags alone have for a remedy. Code of a model has no
+// flags are the options for a remedy of trainers that have flags alone. Code of a model has no
 // place there, so a remedy without a flag is not printed.
 var flags = map[Trainer]map[ID]string{
 	Kohya: {

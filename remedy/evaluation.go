@@ -2,7 +2,7 @@ package remedy
 
 import "memroom/event"
 
-// evaluations: what evaluation and generation keep, which is not what training keeps.
+// evaluations: memory of evaluation and generation, which differs from that of training.
 func evaluations() []*Remedy {
 	return []*Remedy{{
 		ID:    EvalOutputs,

@@ -238,7 +238,7 @@ type namedJob struct {
 	job  Job
 }
 
-// jobs are of every framework, trainer and surroundings that remedies tell apart.
+// jobs are of every framework, trainer and surroundings that remedies distinguish.
 func jobs() []namedJob {
 	list := []namedJob{{"nothing known", Job{}}}
 	add := func(name string, job Job) { list = append(list, namedJob{name, job}) }

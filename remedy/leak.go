@@ -1,6 +1,6 @@
 package remedy
 
-// memoryLeaks: edits that let go of what a loop keeps by accident.
+// memoryLeaks: edits that release what a loop keeps by accident.
 func memoryLeaks() []*Remedy {
 	return []*Remedy{{
 		ID:    Detach,
@@ -30,7 +30,7 @@ func memoryLeaks() []*Remedy {
 		Equivalence: Exact,
 		Walls:       anywhere,
 		how: func(job Job, _ Setup) How {
-			if job.Facts != nil { // a log does not show what it is that is kept
+			if job.Facts != nil { // a log does not show which object is kept
 				return How{Args: inWords[KeepLess]}
 			}
 			framework := job.Framework

@@ -75,7 +75,7 @@ func limits() []*Remedy {
 	}}
 }
 
-// howMove names no number: which card is free only `nvidia-smi` on that machine can tell, and the
+// howMove names no number: only `nvidia-smi` on that machine shows which card is free, and the
 // full one must not come back.
 func howMove(job Job, _ Setup) How {
 	variable, processes := job.visible()

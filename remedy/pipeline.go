@@ -134,7 +134,7 @@ var flatCode = map[Framework]string{
 func howPipeline(job Job, _ Setup) How {
 	code := "pipe.enable_model_cpu_offload(); pipe.vae.enable_tiling(); pipe.vae.enable_slicing()   # " +
 		"diffusers; a smaller image or fewer frames otherwise"
-	if job.Where == event.WhereMPS { // what waits in host memory takes room of the same memory
+	if job.Where == event.WhereMPS { // batches that wait on the host take the same memory
 		return How{Args: "tiled decoding, weights of fewer bits, a smaller image or fewer frames, fewer models loaded at " +
 			"once"}
 	}

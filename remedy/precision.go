@@ -85,7 +85,7 @@ func checkpoints() []*Remedy {
 		Frameworks:  torch,
 		Training:    true,
 		Levels:      []Level{LevelProcess},
-		// what costs little is computed again first
+		// cheap operations are computed again first
 		slowdown: constant(1.2),
 		code: map[Framework]string{
 			PyTorch: lines("import torch._functorch.config",

@@ -60,7 +60,7 @@ const (
 	FreeNeighbour      ID = "free_neighbour"
 
 	// The rest is advice for one situation each; --fit does not apply it.
-	EvalOutputs     ID = "eval_outputs"     // what evaluation keeps of every batch
+	EvalOutputs     ID = "eval_outputs"     // outputs that evaluation keeps of every batch
 	EvalBatch       ID = "eval_batch"       // the batch of evaluation
 	GenerationCache ID = "generation_cache" // keys and values of generation
 	AutocastCache   ID = "autocast_cache"   // autocast's copies of the weights
@@ -111,7 +111,7 @@ const (
 	FewerProcesses  ID = "fewer_processes"  // worker processes of a pool
 	SmallerLayer    ID = "smaller_layer"    // one layer that holds most weights
 	Layout          ID = "layout"           // arrays that a TPU pads
-	LiveParameters  ID = "live_parameters"  // what ZeRO 3 keeps gathered at a time
+	LiveParameters  ID = "live_parameters"  // parameters that ZeRO 3 keeps gathered at a time
 	UnifiedMemory   ID = "unified_memory"   // JAX beyond the card, in host memory
 	InParts         ID = "in_parts"         // one large tensor in pieces, or not at all
 )
@@ -233,7 +233,7 @@ type How struct {
 type Remedy struct {
 	ID          ID
 	Title       string // imperative, one line
-	Why         string // what it does to memory, one sentence
+	Why         string // its effect on memory, one sentence
 	Equivalence Equivalence
 	// the name under which `--allow` admits it; empty for what keeps the mathematics
 	Consent     string

@@ -8,7 +8,7 @@ import (
 	"memroom/event"
 )
 
-// TestReleases: two numbers are compared; what is no release is not at least anything.
+// TestReleases: two numbers are compared; a text that is no release is never at least another.
 func TestReleases(t *testing.T) {
 	for version, want := range map[string]bool{"2.3": true, "2.3.1": true, "2.10": true, "3.0": true,
 		"2.2": false, "1.13": false, "2": false, "": false, "2.x": false, "x.9": false, "9.x": false,
@@ -78,7 +78,7 @@ func TestTimelinesAreScaled(t *testing.T) {
 	}
 }
 
-// TestWorkersThatAreLeft: two, none where processes are spawned, and what a setup has left.
+// TestWorkersThatAreLeft: two, none where processes are spawned, and those a setup has left.
 func TestWorkersThatAreLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		job   Job
@@ -122,7 +122,7 @@ func TestWhatAppliesToStrangers(t *testing.T) {
 	}
 }
 
-// TestWordsOfOldReleases: what a release does not have is not written.
+// TestWordsOfOldReleases: options that a release lacks are not written.
 func TestWordsOfOldReleases(t *testing.T) {
 	for _, c := range []struct{ torch, code, want string }{
 		{"1.10", "checkpoint(f, x, use_reentrant=False)", "checkpoint(f, x)"},

@@ -9,7 +9,7 @@ import (
 // tunes reports whether words of Ray Tune have a place.
 func (job Job) tunes() bool { return job.Facts == nil || job.Facts[Tune] }
 
-// study adds what a study of Optuna has for it.
+// study adds the words for a study of Optuna.
 func (job Job) study() string {
 	if job.Facts != nil && !job.Facts[Optuna] {
 		return ""

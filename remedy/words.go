@@ -202,7 +202,7 @@ func (job Job) shards() bool {
 	return job.Facts == nil || job.Facts[Ranks] || job.Facts[Split]
 }
 
-// WhyFor is what the remedy does to memory, in words that fit the job.
+// WhyFor describes the remedy's effect on memory, in words that fit the job.
 func (r *Remedy) WhyFor(job Job) string {
 	switch {
 	case r.ID == MicroBatch && !job.batched():

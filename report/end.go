@@ -22,7 +22,7 @@ const (
 	screenColumns = 100
 )
 
-// End is what is known when a run is over.
+// End holds the facts of a finished run.
 type End struct {
 	event.Summary
 	Fit *fit.Record // the story of `run --fit`; nil without one
@@ -110,7 +110,7 @@ func lineCount(texts []string) int {
 }
 
 // wrap breaks a text at its line ends and, where a line is too long, at words. Spaces inside a line
-// stay: they align what is typed with what it does.
+// stay: they align commands with their purpose.
 func wrap(text string, width int) []string {
 	var lines []string
 	for _, line := range strings.Split(text, "\n") {
@@ -621,7 +621,7 @@ func (e End) next(found bool) []string {
 	return aligned(lines, func(l line) (string, string) { return l.typed, l.what })
 }
 
-// aligned puts what a command does next to it, where there is room.
+// aligned puts the purpose of a command next to it, where there is room.
 func aligned[T any](lines []T, parts func(T) (string, string)) []string {
 	width := 0
 	for _, l := range lines {

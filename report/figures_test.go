@@ -171,7 +171,7 @@ func TestPictureOfAStep(t *testing.T) {
 		t.Fatalf("%d lines: %s", len(lines), out.String())
 	}
 	for row, line := range lines[2:10] {
-		from := (7 - row) * 8 // what is below is full, what is above empty
+		from := (7 - row) * 8 // cells below are full, those above empty
 		want := "  " + strings.Repeat(" ", from+1) + "▁▂▃▄▅▆▇" + strings.Repeat("█", 72-from-8)
 		if row == 0 {
 			want += " 64MiB"
@@ -195,7 +195,7 @@ func TestPictureOfAStep(t *testing.T) {
 	}
 }
 
-// TestBarOfAPage: parts in percent of the card, or of what is needed where that is more.
+// TestBarOfAPage: parts in percent of the card, or of the need where that is more.
 func TestBarOfAPage(t *testing.T) {
 	p := &plan.Prediction{High: 50, Categories: map[string]event.Bytes{"context": 5, "weights": 20,
 		"loss": 0}}

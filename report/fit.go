@@ -131,7 +131,7 @@ func triedLine(t fit.Tried) string {
 	return line
 }
 
-// peakWords is the other side of the account: what the job took in the end, of what there is.
+// peakWords is the other side of the account: the job's peak and the memory there is.
 func peakWords(t fit.Tried) string {
 	of := func(limit event.Bytes) string {
 		if limit == 0 {
@@ -175,7 +175,7 @@ func predictedWords(s fit.Sentence, t fit.Tried) string {
 	return words + "]"
 }
 
-// measured is what a prediction is to be compared with: the allocator's peak, or the host's where
+// measured is the figure to compare a prediction with: the allocator's peak, or the host's where
 // nothing was on a card.
 func measured(t fit.Tried) event.Bytes {
 	if t.Allocated == 0 && t.HostLimit > 0 {

@@ -64,7 +64,7 @@ func TestPlanLine(t *testing.T) {
 	}
 }
 
-// TestCleanText: what is cut is cut behind the same number of bytes, in a whole character.
+// TestCleanText: long texts are cut behind the same number of bytes, in a whole character.
 func TestCleanText(t *testing.T) {
 	for _, n := range []int{0, 1, 399, 400, 401} {
 		if got := cleanText(strings.Repeat("a", n)); len(got) != n {

@@ -39,7 +39,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestHostLineKnowsOthers: what other processes hold is not left.
+// TestHostLineKnowsOthers: memory of other processes is not left over.
 func TestHostLineKnowsOthers(t *testing.T) {
 	p := event.Peaks{Resident: 2 * event.GiB, Unreclaimable: event.GiB, HostLimit: 62 * event.GiB,
 		HostOthers: 58 * event.GiB, Processes: 1}

@@ -12,7 +12,7 @@ import (
 	"memroom/plan"
 )
 
-// PlanCards prints what a setup does on each card.
+// PlanCards prints a setup's outcome on each card.
 func PlanCards(w io.Writer, list []plan.CardChoice, unit, date string, color bool) error {
 	t := NewText(w, color)
 	heads := []string{"card", ">memory", ">needs", ">share", ">largest batch", ">cards"}

@@ -268,7 +268,7 @@ func TestLinesFromAPlace(t *testing.T) {
 	}
 }
 
-// TestRollsAreWrittenAndRead: a roll is 16 s or 4096 lines; what is read is what was written.
+// TestRollsAreWrittenAndRead: a roll is 16 s or 4096 lines; it is read as it was written.
 func TestRollsAreWrittenAndRead(t *testing.T) {
 	f := newRun(t)
 	list := readings(200, 0) // four a second: 50 s

@@ -58,7 +58,7 @@ func claim(home string) error {
 	return unusable(err)
 }
 
-// homeKind is what a folder is found to be.
+// homeKind is the kind of a folder.
 type homeKind int
 
 const (

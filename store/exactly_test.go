@@ -129,7 +129,7 @@ func courseOf(t *testing.T, f *Folder, lines int) *os.File {
 	return file
 }
 
-// TestSplittingAFileChangesNothing: what several processors sum up is what one does: every column
+// TestSplittingAFileChangesNothing: sums of several processors equal those of one: every column
 // at every moment, the number of lines, and where a reader goes on.
 func TestSplittingAFileChangesNothing(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))

@@ -168,7 +168,7 @@ func TestStoreWithoutItsRuns(t *testing.T) {
 	}
 }
 
-// TestHomesThatCannotBeMade: the reason is the system's, and what helps is said.
+// TestHomesThatCannotBeMade: the error has the system's reason and what helps.
 func TestHomesThatCannotBeMade(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")

@@ -62,7 +62,7 @@ func (f *Folder) StateFile() string { return f.Path(stateFile) }
 // Dumps is the folder for allocator snapshots.
 func (f *Folder) Dumps() string { return f.Path(dumpsFolder) }
 
-// SaveRun writes what the run is.
+// SaveRun writes the run's description.
 func (f *Folder) SaveRun(run event.Run) error { return f.replace(runFile, run) }
 
 // SaveVerdict writes how the last attempt ended.
@@ -197,7 +197,7 @@ func (f *Folder) Close() {
 	f.files, f.rolls = nil, nil
 }
 
-// Run reads what the run is.
+// Run reads the run's description.
 func (f *Folder) Run() (event.Run, error) { return ReadRecord[event.Run](f, runFile) }
 
 // Exit reads how the command ended.
@@ -319,7 +319,7 @@ func (f *Folder) Remove() error {
 	return os.RemoveAll(f.Dir)
 }
 
-// ownRecord reads what the run is, and checks that the record is the folder's own.
+// ownRecord reads the run's description and checks that it is the folder's own.
 func (f *Folder) ownRecord() (event.Run, error) {
 	run, err := f.Run()
 	switch {
@@ -333,11 +333,11 @@ func (f *Folder) ownRecord() (event.Run, error) {
 	return run, nil
 }
 
-// watchFile is what the monitor has learnt so far, so that another one can go on where it was
+// watchFile holds the monitor's knowledge, so that another one can go on where it was
 // killed.
 const watchFile = "watch.json"
 
-// SaveProgress keeps what the monitor has learnt so far.
+// SaveProgress writes the monitor's knowledge so far.
 func (f *Folder) SaveProgress(v any) error { return f.replace(watchFile, v) }
 
 // Progress reads what SaveProgress kept.

@@ -93,7 +93,7 @@ const idTime = "20060102-150405"
 const idLetters = "23456789abcdefghjkmnpqrstuvwxyz"
 
 // Create makes the folder of a new run. Its name begins with the local time, so that names sort as
-// they were made; three letters tell apart what was started in the same second.
+// they were made; three letters distinguish runs of the same second.
 func (s *Store) Create(now time.Time) (*Folder, error) {
 	for try := range 100 {
 		id := now.Format(idTime) + "-" + fractionLetters(now, try)
@@ -140,7 +140,7 @@ func (s *Store) Folder(id string) *Folder {
 	return &Folder{ID: id, Dir: filepath.Join(s.runs(), id)}
 }
 
-// IDs lists the runs on disk, oldest first. What else lies in the folder is none of ours.
+// IDs lists the runs on disk, oldest first. Other entries of the folder are not ours.
 func (s *Store) IDs() ([]string, error) {
 	entries, err := os.ReadDir(s.runs())
 	if errors.Is(err, os.ErrNotExist) {

@@ -99,7 +99,7 @@ func (x indexed) row(f *Folder, stamp string) (row Row, ok bool) {
 }
 
 // readIndex reads the index without changing it. Where that fails, for whatever reason, nothing is
-// known and the folders tell.
+// known and in the folders.
 func (s *Store) readIndex() indexed {
 	conn, err := sqlite.OpenConn(s.indexPath(), sqlite.OpenReadOnly)
 	if err != nil {

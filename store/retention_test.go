@@ -79,7 +79,7 @@ func TestPruneBySize(t *testing.T) {
 	if got := idsOf(p.Dropped); !slices.Equal(got, want) {
 		t.Errorf("dropped %v, want %v", got, want)
 	}
-	// what was dropped takes no room any more: an old small run still fits
+	// dropped runs take no room any more: an old small run still fits
 	if got := left(t, s); !slices.Contains(got, small.ID) || len(got) != 4 {
 		t.Errorf("left %v", got)
 	}

@@ -204,7 +204,7 @@ func TestSecretsAreMasked(t *testing.T) {
 	t.Logf("%d forms", len(secretForms))
 }
 
-// lookAlikes are what training commands and their logs are full of. Nothing in them is a secret.
+// lookAlikes are common in training commands and their logs. Nothing in them is a secret.
 var lookAlikes = []string{
 	"python train.py --token-dropout 0.1 --max_tokens 512 --tokenizer gpt2",
 	"--pad_token 0 --eos_token </s> --bos-token=<s> --num-tokens=7",

@@ -212,7 +212,7 @@ func TestRaysWorkersAreAdded(t *testing.T) {
 	}
 }
 
-// TestHoldingsGoWithTheirProcess: what an ended process held is in no account, and with two cards
+// TestHoldingsGoWithTheirProcess: memory of an ended process is in no account, and with two cards
 // nobody knows which one an index means.
 func TestHoldingsGoWithTheirProcess(t *testing.T) {
 	j := NewJudgement(diagnose.DefaultThresholds(), 0)
@@ -283,7 +283,7 @@ func TestOnlyAScopesParentCounts(t *testing.T) {
 	}
 }
 
-// TestTheFirstCaughtErrorCounts: what ran out after it is a consequence.
+// TestTheFirstCaughtErrorCounts: shortages after it are a consequence.
 func TestTheFirstCaughtErrorCounts(t *testing.T) {
 	m, _, _ := watching(t)
 	one, two := 1, 2

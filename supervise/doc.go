@@ -8,7 +8,7 @@
 // the output to the run's folder and learns the exit code. Its death would harm the command, so it
 // does as little as possible. The monitor ([Monitor]) joins parts with a state and a file each:
 // what samples (sampler), hears the probes (hearer), judges (judge), records (record) and limits
-// (limiter, ranks, group, alarm, relief). What they all know of the run is in job.
+// (limiter, ranks, group, alarm, relief). Facts of the run that all share are in job.
 //
 // Front end and monitor may be killed at any moment: the keeper starts another monitor, and a new
 // front end may attach. Each of the two inherits a [Link] to the keeper, and only over a link can a
@@ -24,7 +24,7 @@
 //
 // # In order of reading
 //
-// [Launch] is what the keeper is asked to start, [Monitor] the watching side, [Policy] decides what
+// [Launch] is the order for the keeper, [Monitor] the watching side, [Policy] decides what
 // follows an attempt, [Judge] makes the verdict from the evidence. Package cli hands the store in
 // as a [Recorder].
 package supervise

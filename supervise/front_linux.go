@@ -30,7 +30,7 @@ type Front struct {
 	Out   *os.File
 	Err   *os.File
 
-	Note   func(text string)   // something to tell the user; nil: dropped
+	Note   func(text string)   // prints a line for the user; nil: lines are dropped
 	Exited func(event.Exit)    // an attempt has ended; nil: dropped
 	Found  func(event.Finding) // the monitor learnt something; nil: dropped
 	// the keeper's state, at the beginning and at each attempt; nil: dropped

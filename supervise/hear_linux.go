@@ -112,7 +112,7 @@ func recordedAs(message probe.Message) (kind, text string) {
 	return "", ""
 }
 
-// learn keeps what the end of the attempt is judged by.
+// learn keeps the facts by which the end of the attempt is judged.
 func (e *hearer) learn(pid int, rank *int, message probe.Message) {
 	said := &e.record.said
 	switch message := message.(type) {
@@ -158,7 +158,7 @@ func givenUp(m probe.GivenUp) event.Finding {
 			100*m.Share, did, m.Part)}
 }
 
-// imported reads what a process holds once a framework is loaded: the interpreter and its
+// imported reads a process's memory once a framework is loaded: the interpreter and its
 // libraries, which nothing makes smaller.
 func (e *hearer) imported(pid int) {
 	if status, err := e.job.proc.Status(pid); err == nil {

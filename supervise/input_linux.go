@@ -29,7 +29,7 @@ type input struct {
 	offset int64 // of a file, where the first attempt began
 
 	mu    sync.Mutex
-	kept  *os.File // what the command has read from a pipe; nil once spent
+	kept  *os.File // input that the command has read from a pipe; nil once spent
 	size  int64    // bytes that the command has read from it
 	spent string   // why another attempt cannot have the same input; empty: it can
 
@@ -222,7 +222,7 @@ func (in *input) offer(to int, page []byte) (int, error) {
 	return unix.Write(to, page[:n])
 }
 
-// take removes from the source what the command has read, and keeps it.
+// take moves the input that the command has read from the source into kept.
 func (in *input) take(read []byte) bool {
 	for len(read) > 0 {
 		n, err := unix.Read(0, read)

@@ -135,7 +135,7 @@ func (j *judge) evidence(exit event.Exit) Evidence {
 	before := j.meters.last.Machine
 	if j.meters.readShm(&e.Last); before != nil && e.Last.Machine != nil &&
 		before.ShmUsed > e.Last.Machine.ShmUsed {
-		e.Last.Machine = before // what was in use has gone with its users
+		e.Last.Machine = before // the memory in use has gone with its users
 	}
 	return e
 }

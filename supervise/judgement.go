@@ -9,7 +9,7 @@ import (
 // Judgement is the detector of a run: it hands what probes and meters say to package diagnose.
 type Judgement struct {
 	watch    *diagnose.Watch
-	holdings map[int]map[int]diagnose.Holding // process -> device -> what it has there
+	holdings map[int]map[int]diagnose.Holding // process -> device -> its memory there
 	last     event.Sample
 }
 
@@ -106,7 +106,7 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 // Ended judges again what was said about processes that live until the end.
 func (j *Judgement) Ended() []event.Finding { return j.watch.Ended() }
 
-// reservable is what a process's allocator could reserve at most: what it has and what is free, or
+// reservable is the most that a process's allocator could reserve: its own and free memory, or
 // less by a fraction.
 func reservable(m *probe.Account) event.Bytes {
 	limit := m.Free + m.Reserved

@@ -34,7 +34,7 @@ func (s Streams) usesTerminal() bool {
 	return s.In == Terminal || s.Out == Terminal || s.Err == Terminal
 }
 
-// Launch is what the keeper is asked to start. It travels over the keeper's socket only: argument
+// Launch is the order to start a command. It travels over the keeper's socket only: argument
 // lists and environments hold secrets, and a command line that names the training script would make
 // `pkill -f train.py` hit the keeper.
 type Launch struct {

@@ -60,7 +60,7 @@ func (l *learnt) ranOut(oom ProbeOOM) {
 	l.raiseOOM(oom.OOM)
 }
 
-// fed keeps what feeding takes at one place of the program: the largest report.
+// fed keeps the largest report about feeding from one place of the program.
 func (l *learnt) fed(f event.Feed) {
 	for i, known := range l.Feeding {
 		if known.Source == f.Source && known.File == f.File && known.Line == f.Line {

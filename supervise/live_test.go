@@ -15,7 +15,7 @@ import (
 // liveCase is a real program with a mistake that shows while it runs, and twins without it.
 type liveCase struct {
 	kind     string   // of the finding
-	says     []string // what its title has
+	says     []string // words of its title
 	remedies []string // and cures it names
 	never    []string // cures that do not fit
 }
@@ -64,7 +64,7 @@ func (c liveCase) watched(w *workshop, command ...string) []event.Finding {
 	return slices.DeleteFunc(summary.Findings, func(f event.Finding) bool { return f.Kind != kind })
 }
 
-// check compares the findings with what the mistake is, or with none.
+// check compares the findings with the mistake, or with none.
 func (c liveCase) check(t testing.TB, found []event.Finding) {
 	t.Helper()
 	if len(c.says) == 0 {
@@ -504,7 +504,7 @@ rows[1].map(decode, num_proc=2, writer_batch_size=1000)
 print("done")
 `
 
-// TestFeedingIsReported: what waits for the model is in the record, with the arguments that make it
+// TestFeedingIsReported: batches that wait are in the record, with the arguments that make them
 // so large, and is a finding where it is a real share of the limit.
 func TestFeedingIsReported(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -140,7 +140,7 @@ func (m *Monitor) assemble(conn *net.UnixConn) {
 	m.newLimits()
 }
 
-// newLimits begins to guard an attempt: what acted in the one before is over.
+// newLimits begins to guard an attempt: limits of the one before are over.
 func (m *Monitor) newLimits() {
 	m.limiter = limiter{job: &m.job, record: &m.record, meters: &m.meters}
 	m.ranks = ranks{job: &m.job, record: &m.record, meters: &m.meters, limiter: &m.limiter}

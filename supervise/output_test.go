@@ -61,7 +61,8 @@ func TestPatienceWithAPausingReader(t *testing.T) {
 	}
 }
 
-// TestLossesReachTheRecord: what nobody took is in the state and reported to the monitor, once.
+// TestLossesReachTheRecord: output that nobody took is in the state and reported to the monitor,
+// once.
 func TestLossesReachTheRecord(t *testing.T) {
 	monitor := newClient(nil)
 	monitor.role = roleMonitor

@@ -42,7 +42,7 @@ const (
 // maxMessage bounds what is accepted: a launch with a full environment is the largest that is sent.
 const maxMessage = 16 << 20
 
-// role is what a client is to the keeper. It decides what the keeper does for the client.
+// role is the part a client plays, which decides what the keeper does for it.
 type role string
 
 const (

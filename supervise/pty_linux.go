@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pty is a pseudo-terminal: what is written to the slave side is read from the master.
+// pty is a pseudo-terminal: bytes written to the slave side are read from the master.
 type pty struct {
 	master *os.File
 	slave  *os.File

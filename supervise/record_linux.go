@@ -166,7 +166,7 @@ func (r *record) finish(exit event.Exit, verdict event.Verdict, report, verdictC
 	summary := r.summary(exit, verdict)
 	r.copyOut(verdictCopy, verdict)
 	r.copyOut(report, summary)
-	summary.Notes = r.said.Notes // what could not be copied is said in the record
+	summary.Notes = r.said.Notes // the record names the copies that failed
 	r.check(r.to.SaveSummary(summary))
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // sampler takes the readings of an attempt: its processes, its cgroup, the machine and the cards.
-// What cannot be read is noted once and left out.
+// Sources that cannot be read are noted once and left out.
 type sampler struct {
 	proc    *meter.Proc
 	tree    *meter.Tree   // nil before the command has started
@@ -32,7 +32,7 @@ type sampler struct {
 	ray      rayWatch
 }
 
-// read takes one reading of everything. What changes slowly is read once a second.
+// read takes one reading of everything, of slow figures once a second.
 func (r *sampler) read(now time.Time, atMS int64, attempt int) event.Sample {
 	detail := r.dueForDetail(now)
 	s := event.Sample{AtMS: atMS, Attempt: attempt}
@@ -166,7 +166,7 @@ type proportional struct {
 	workersCost time.Duration
 }
 
-// readCgroup reads usage and kills each time, what it is made of and the limits once a second.
+// readCgroup reads usage and kills each time, the parts of usage and the limits once a second.
 func (r *sampler) readCgroup(s *event.Sample, detail bool) {
 	group, own := r.tree.Cgroup, true
 	if group == nil {

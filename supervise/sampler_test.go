@@ -14,7 +14,7 @@ import (
 	"memroom/meter"
 )
 
-// TestDetailOnceASecond: what changes slowly is read once a second, at every rate of readings.
+// TestDetailOnceASecond: slow figures are read once a second, at every rate of readings.
 func TestDetailOnceASecond(t *testing.T) {
 	for _, interval := range []time.Duration{50, 100, 250, 400, 1000} {
 		r := sampler{last: event.Sample{Processes: 1}}

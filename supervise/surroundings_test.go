@@ -74,7 +74,7 @@ func enclose(t *testing.T, limit event.Bytes) string {
 			continue
 		}
 		t.Cleanup(func() { _ = syscall.Rmdir(dir) })
-		// what is not there is no cgroup: nothing is created
+		// a missing folder is no cgroup: nothing is created
 		file, err := os.OpenFile(filepath.Join(dir, at[1]), os.O_WRONLY, 0)
 		if err != nil {
 			continue

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// PlanStreams decides what the command's streams are, from what ours are: terminals become a
+// PlanStreams decides the kinds of the command's streams from ours: terminals become a
 // pseudo-terminal, everything else a pipe, stdin is handed on as it is, and two outputs that are
 // the same file stay one stream.
 func PlanStreams(in, out, errs *os.File) Streams {

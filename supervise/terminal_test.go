@@ -29,7 +29,7 @@ type desk struct {
 
 // heardSignals makes the shells on desks start as in a window. Tests that run in the background, or
 // under nohup, were started with these signals ignored; children would inherit that, and a shell
-// can never take it back. What this process hears is at its default in its children.
+// can never take it back. Signals that this process catches are at their default in its children.
 var heardSignals = sync.OnceFunc(func() {
 	for _, sig := range []os.Signal{unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} {
 		if signal.Ignored(sig) {

@@ -73,7 +73,7 @@ var (
 	torchrunRank = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?s)Root Cause \(first observed failure\).{0,400}?rank\s*:\s*(\d+)`)
 	})
-	// slurmCancelled is what slurmstepd writes when the time is up or somebody cancelled the job.
+	// slurmCancelled is slurmstepd's line when the time is up or somebody cancelled the job.
 	slurmCancelled = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?m)^.*slurmstepd: error: .*CANCELLED AT.*$`)
 	})

@@ -154,7 +154,7 @@ func (p *Param) packedSizes() []int64 {
 	return []int64{divUp(n, 2), table, 4, blocks, 4 * divUp(blocks, 256), 256 * 4}
 }
 
-// scaleBytes is what the scales take while a weight is unpacked, if they must be unpacked first.
+// scaleBytes is the size of the scales while a weight is unpacked, if they must be unpacked first.
 func (p *Param) scaleBytes() int64 {
 	if p.Bits == 4 && p.Double {
 		return 4 * divUp(p.Numel(), 64)

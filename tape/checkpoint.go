@@ -53,7 +53,7 @@ func (g *Graph) Checkpoint(fn func(args []*Tensor) *Tensor, args ...*Tensor) *Te
 	return out
 }
 
-// nested runs a region inside another. What it keeps is its own; its arguments are kept by the
+// nested runs a region inside another. It keeps its own tensors; its arguments are kept by the
 // outer one, which drops them like the rest and makes them again.
 func (g *Graph) nested(fn func(args []*Tensor) *Tensor, args []*Tensor) *Tensor {
 	outer := g.ckpt
@@ -76,7 +76,7 @@ func (g *Graph) nested(fn func(args []*Tensor) *Tensor, args []*Tensor) *Tensor 
 }
 
 // nestedAgain is nested in the recompute of the outer region: the arguments are offered to it, and
-// what is kept inside is dropped once more.
+// tensors kept inside are dropped once more.
 func (g *Graph) nestedAgain(fn func(args []*Tensor) *Tensor, args []*Tensor) *Tensor {
 	outer := g.redo
 	if !outer.nests {

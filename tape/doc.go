@@ -1,7 +1,7 @@
 // Package tape is a miniature of PyTorch's eager mode that computes no numbers: tensors have a
 // shape, strides, a type and a storage with a reference count, operations allocate what the real
 // ones allocate and keep what autograd keeps, and a backward pass runs the recorded nodes in
-// PyTorch's order. What comes out is the order of allocations and releases, an [event.Timeline].
+// PyTorch's order. The result is the order of allocations and releases, an [event.Timeline].
 //
 // Start at [Graph]. A model is a Go function over a Graph that follows its Python original line by
 // line: [Graph.Enter] and [Frame.Leave] are a Python function's local variables, [Frame.Set] an

@@ -20,7 +20,7 @@ type FSDP struct {
 	Lag    int // releases on other streams that wait, as they do where the host runs ahead
 }
 
-// part is what one rank keeps of a parameter.
+// part is one rank's part of a parameter.
 type part struct {
 	shape []int64
 	dtype DType
@@ -157,7 +157,7 @@ func (u *unit) measure() {
 	}
 }
 
-// Piece is what one rank keeps of a parameter, or of a unit's flat one.
+// Piece is one rank's part of a parameter, or of a unit's flat one.
 type Piece struct {
 	Bytes   int64
 	Trained bool
@@ -240,7 +240,7 @@ func (f *fsdp) loadPart(p *Param) {
 	f.standIn(p)
 }
 
-// loadScales loads what belongs to a packed weight and is on every rank: scales and tables. It
+// loadScales loads the scales and tables of a packed weight, which every rank has. It
 // returns the bytes of the packed values.
 func (g *Graph) loadScales(p *Param) int64 {
 	sizes := p.packedSizes()
@@ -530,7 +530,7 @@ func (u *unit) reduceFlat() {
 	g.op = ""
 }
 
-// begin is what the first unit does at the start of a forward pass.
+// begin is the first unit's work at the start of a forward pass.
 func (f *fsdp) begin() {
 	if !f.Flat {
 		return

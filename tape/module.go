@@ -182,7 +182,7 @@ func (g *Graph) loadParam(p *Param, d DType) {
 	}
 }
 
-// Weights lists the bytes of each weight that is on the card: what Load has left there.
+// Weights lists the bytes of each weight that Load has left on the card.
 func (g *Graph) Weights() []int64 {
 	live := map[int32]int64{}
 	var order []int32

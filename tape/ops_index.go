@@ -85,7 +85,7 @@ func (g *Graph) Gather(x, idx *Tensor) *Tensor {
 	return out
 }
 
-// scatterScratch is what index_put_ with accumulation takes to sort n indices and to read the
+// scatterScratch is the scratch of index_put_ with accumulation to sort n indices and to read the
 // gradient row by row.
 func (g *Graph) scatterScratch(n int64, grad *Tensor) {
 	long := func() *storage { return g.alloc(8*n, event.CategoryTemporary) }

@@ -79,7 +79,7 @@ func (g *Graph) KernelLogps(logits, labels *Tensor) *Tensor {
 	return out
 }
 
-// headGrads is the backward pass of HeadLogps. What it made is still there when gradients are cast
+// headGrads is the backward pass of HeadLogps. Its results are still there when gradients are cast
 // to the type of what they belong to.
 func (b *pass) headGrads(n *Node, rows int64, from [2]DType, as DType) {
 	var wide [3]*Tensor

@@ -103,7 +103,7 @@ func (r RNN) elements() int64 {
 // unit is one feature map of the hidden size over the whole sequence.
 func (r RNN) unit(b, t int64, d DType) int64 { return d.Size() * b * t * r.Hidden }
 
-// reserve is what cuDNN keeps for the backward pass.
+// reserve is the buffer that cuDNN keeps for the backward pass.
 func (r RNN) reserve(b, t int64, d DType) int64 {
 	u := r.unit(b, t, d)
 	per := r.Gates + 1

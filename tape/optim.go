@@ -395,7 +395,7 @@ func (o *Optimizer) stepAdafactor(with []*Param) {
 	}
 }
 
-// norm is the norm of a whole tensor of a parameter's shape: a number and what the kernel takes to
+// norm is the norm of a whole tensor of a parameter's shape: a number and the kernel's scratch to
 // find it.
 func (o *Optimizer) norm(p *Param) {
 	st := o.g.alloc(p.DType.Size(), event.CategoryTemporary)
@@ -534,7 +534,7 @@ func (g *Graph) ClipNorm(o *Optimizer) {
 	g.op = ""
 }
 
-// StateBytes is what an optimizer keeps for the trainable parameters.
+// StateBytes returns the bytes of an optimizer's state for the trainable parameters.
 func StateBytes(kind string, params []*Param, d DType) int64 {
 	k := optimKinds[kind]
 	var n int64

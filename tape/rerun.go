@@ -11,7 +11,7 @@ const settledRuns = 2
 const mostCopies = 256
 
 // Rerun runs fn n times. The third run and later ones are copies of the second's requests, which
-// takes far less time than recording them. What a run leaves allocated is kept by the frame.
+// takes far less time than recording them. Allocations that outlive a run are kept by the frame.
 //
 // fn must not depend on how often it ran. One that releases memory from before its own run is
 // recorded every time.

@@ -72,7 +72,7 @@ type Param struct {
 	Spread   int64
 	received bool // activations from another stage, not a weight
 	acc      *Node
-	part     *part // what a rank keeps, where the model is spread over ranks
+	part     *part // this rank's part, where the model is spread over ranks
 }
 
 // RequiresGrad reports whether a gradient flows into the tensor.

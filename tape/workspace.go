@@ -54,7 +54,7 @@ type Workspaces struct {
 	conv map[Convolution][]batchBytes
 	rnn  map[Recurrent]RNNBytes
 
-	mu sync.Mutex // of what is made while sizes are looked up
+	mu sync.Mutex // guards the tables made while sizes are looked up
 	// the same convolutions, to be compared with others; made when first needed
 	alike     map[likeness][]relative
 	resembled map[Convolution]ConvBytes // what was found by comparing
@@ -237,7 +237,7 @@ func (s *Shapes) meetRNN(r Recurrent) {
 	}
 }
 
-// Add takes in what other has and s has not.
+// Add copies the entries of other that s lacks.
 func (s *Shapes) Add(other Shapes) {
 	for _, c := range other.Conv {
 		s.meetConv(c)

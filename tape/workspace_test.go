@@ -2,7 +2,7 @@ package tape
 
 import "testing"
 
-// TestWorkspacesBetweenBatches: what was measured is given back; batches between and next to it
+// TestWorkspacesBetweenBatches: measured sizes are returned; batches between and next to them
 // follow the copies of input and output; far ones are left to the rules.
 func TestWorkspacesBetweenBatches(t *testing.T) {
 	at := func(batch int64) Convolution {
@@ -104,7 +104,7 @@ func TestWhichWorkspacesAreCertain(t *testing.T) {
 	}
 }
 
-// TestMeasuredRecurrentNetworks: what was measured is given back for the same network alone; an
+// TestMeasuredRecurrentNetworks: measured sizes are returned for the same network alone; an
 // LSTM is no GRU.
 func TestMeasuredRecurrentNetworks(t *testing.T) {
 	var w Workspaces

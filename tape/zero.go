@@ -129,7 +129,7 @@ func (z *zero) take(p *Param) {
 	}
 }
 
-// sum joins what the buffer holds, sums it over the ranks and keeps what belongs to this one.
+// sum joins the buffer's gradients, sums them over the ranks and keeps this rank's part.
 func (z *zero) sum() {
 	if z.filled == 0 {
 		return
@@ -212,7 +212,7 @@ func (z *zero) group() {
 	}
 }
 
-// gather brings the weights of a block in. What was gathered stays while there is room for it; in
+// gather brings the weights of a block in. Gathered weights stay while there is room for them; in
 // the first pass, whose order is not known yet, only while it is used.
 func (z *zero) gather(block string) {
 	if z.Stage < 3 {

@@ -83,7 +83,7 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// TestInputsOfAnyGrain: what is read does not depend on how the source hands it out, up to texts
+// TestInputsOfAnyGrain: results do not depend on how the source splits its bytes, up to texts
 // longer than the buffer; no more is asked of a source than is needed.
 func TestInputsOfAnyGrain(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789"), (2*inputBuffer+100)/10)

@@ -31,6 +31,6 @@
 // progress bars, prefixes, quotes, JSON strings. A window of constant size slides over the log
 // (oomtext_scan.go); where one of some hundred telling words stands (oomtext_vocabulary.go), the
 // readers of a family look at the passage around it (oomtext_torch.go and its siblings). What no
-// single line can tell is settled at the end (oomtext_settle.go): refusals that were survived,
+// single line can decide is settled at the end (oomtext_settle.go): refusals that were survived,
 // limits that stand apart from the kill. [Log.First] is the cause.
 package trace

@@ -72,8 +72,8 @@ func TestBFCDumpWithImpossibleChunks(t *testing.T) {
 	}
 }
 
-// TestSnapshotWithoutSettings: what a snapshot does not say is not known, and no split size is no
-// limit.
+// TestSnapshotWithoutSettings: settings that a snapshot leaves out are unknown, and no split size
+// is no limit.
 func TestSnapshotWithoutSettings(t *testing.T) {
 	p := newPickler(4, false)
 	p.dict(pair{"segments", func() {

@@ -41,7 +41,7 @@ func TestLaunchersThatEndTheirRanks(t *testing.T) {
 	}
 }
 
-// TestFrameworksOfKills: words of a launcher up to twelve lines above a kill tell whose it is.
+// TestFrameworksOfKills: words of a launcher up to twelve lines above a kill identify the program.
 func TestFrameworksOfKills(t *testing.T) {
 	for above, framework := range map[string]string{"local_rank=3": "pytorch",
 		"python a.py": "python"} {

@@ -40,7 +40,7 @@ func (e *TooLarge) Error() string {
 		"if you trust the file, raise it with --max-unpacked SIZE", e.Packed, e.Limit)
 }
 
-// counted counts what a decompressor takes in.
+// counted counts the bytes that a decompressor reads.
 type counted struct {
 	src io.Reader
 	n   int64

@@ -27,7 +27,7 @@ func (m *machine) appendOne() error {
 	return m.extend(from)
 }
 
-// extend adds the values from a height on to the list below. What kind of list it is shows at the
+// extend adds the values from a height on to the list below. The kind of list shows at the
 // first values.
 func (m *machine) extend(from int) error {
 	target, items := &m.stack[from-1], m.stack[from:]
@@ -57,8 +57,8 @@ func (m *machine) extend(from int) error {
 	return nil
 }
 
-// fillList decides what a list is by its first values: a stack, something that does not matter, or
-// a list to keep.
+// fillList decides the kind of a list by its first values: a stack, something that does not matter,
+// or a list to keep.
 func (m *machine) fillList(target *value, items []value) {
 	if id, ok := m.names.stack(0, items); ok {
 		target.tag, target.n = tagStack, int64(id)

@@ -548,7 +548,7 @@ func (m *machine) endFrames(list *value, id event.StackID) {
 	m.names.came(id)
 }
 
-// get pushes what a memo slot holds.
+// get pushes the value of a memo slot.
 func (m *machine) get(slot int) error {
 	v := m.memo.get(slot)
 	if t := v.tag(); t == tagNothing || t == tagEntry {

@@ -77,7 +77,7 @@ func (m *memo) grow(page int) {
 	}
 }
 
-// get returns what a slot holds, 0 if nothing was put there.
+// get returns the value of a slot, 0 for an empty one.
 func (m *memo) get(slot int) memoValue {
 	if slot < len(m.first) {
 		return m.first[slot]

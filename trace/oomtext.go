@@ -27,7 +27,7 @@ type Crash struct {
 	Sure      float64     // 0 to 1: how far this text alone settles Class
 	Where     event.Where // where memory ran out
 	Framework string      // pytorch, tensorflow, jax, ray, slurm, kubernetes, python or other
-	// for Other: what it is, in a few words; for the rest an addition to the text, or empty
+	// for Other: the error in a few words; for the rest an addition to the text, or empty
 	What string
 
 	Requested  *event.Bytes // the allocation that failed

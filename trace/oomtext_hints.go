@@ -34,7 +34,7 @@ type limitSeen struct {
 	by     string
 }
 
-// hintCollector gathers hints while the log goes by. What it keeps is bounded.
+// hintCollector gathers hints while the log goes by, up to a bound.
 type hintCollector struct {
 	Hints
 	limits []limitSeen

@@ -34,7 +34,7 @@ var (
 	xlaHostSide = pattern(`out of host memory|memory space host`)
 )
 
-// emptyTensor is what a refusal of nothing is.
+// emptyTensor explains a refusal of zero bytes.
 const emptyTensor = "0 bytes were refused: no shortage, but an empty tensor that the compiler or a library does " +
 	"not take"
 

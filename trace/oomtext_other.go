@@ -11,12 +11,12 @@ import (
 type lookalike struct {
 	words     []string
 	framework string
-	what      string // what it is
+	what      string // the other error, in a few words
 	sure      float64
 	unless    string // a word on the line that makes it something else
 }
 
-// lookalikes name what it is instead. The sentence is shown to the user after "not a memory
+// lookalikes name the other error. The sentence is shown to the user after "not a memory
 // problem: ".
 var lookalikes = []lookalike{
 	{[]string{"illegal memory access"}, "pytorch",

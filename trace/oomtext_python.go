@@ -73,7 +73,7 @@ func readImageMemory(p *passage) *Crash {
 
 var arrayAsked = pattern(`unable to allocate {size}`)
 
-// nothingAsked is what a refusal of no bytes is: the library printed a shortage that is none.
+// nothingAsked explains a refusal of zero bytes: the library printed a shortage that is none.
 const nothingAsked = "an array of 0 bytes was refused: no shortage, but a wrong shape or versions of libraries " +
 	"that do not fit each other"
 

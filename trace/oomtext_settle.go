@@ -8,7 +8,7 @@ import (
 )
 
 // settle decides what no single line can: which refusals were survived, whose framework a bare
-// message is, and which passages tell of the same end.
+// message is, and which passages are about the same end.
 func settle(log *Log) {
 	settleBackpedal(log)
 	for i := range log.Crashes {

@@ -14,7 +14,7 @@ type Signs map[string]string
 const (
 	SignWSL        = "wsl"         // Linux inside Windows
 	SignWindows    = "windows"     //
-	SignBare       = "bare"        // outside of containers, as somebody says
+	SignBare       = "bare"        // outside of containers, as the text claims
 	SignContainer  = "container"   // Docker or the like
 	SignDocker     = "docker"      // Docker or Podman, by their own words
 	SignKube       = "kube"        // a pod
@@ -23,10 +23,10 @@ const (
 	SignZeRO3      = "zero3"       // ZeRO stage 3 or full sharding is configured
 	SignOffload    = "offload"     // optimizer or parameters live in host memory
 	SignStates     = "states"      // DeepSpeed was making the optimizer's states when it ended
-	SignUnsharded  = "unsharded"   // memory does not shrink with more cards, as somebody says
+	SignUnsharded  = "unsharded"   // memory does not shrink with more cards, as the text claims
 	SignTrials     = "trials"      // trials, folds or models one after the other
 	SignTrialNo    = "trial_no"    // trials or folds of one process; the value is the last number
-	SignEpochs     = "epochs"      // whole epochs had passed; the value says which was reached
+	SignEpochs     = "epochs"      // whole epochs had passed; the value is the last one reached
 	SignRayTune    = "ray_tune"    // trials of Ray Tune or workers of Ray Train
 	SignRayData    = "ray_data"    // data sets of Ray
 	SignSpilled    = "spilled"     // Ray's object store wrote objects to disk
@@ -40,19 +40,19 @@ const (
 	SignEvalLast   = "eval_last"   // the same, where no other bar stands between it and the crash
 	SignDataLoad   = "data_load"   // several ranks read this file of data
 	SignSmallPool  = "small_pool"  // TensorFlow found only this much free on the card
-	SignEvalSaid   = "eval_said"   // somebody says that it happened during evaluation
-	SignPredicts   = "predicts"    // somebody says that predict is called in a loop
+	SignEvalSaid   = "eval_said"   // it happened during evaluation, as the text claims
+	SignPredicts   = "predicts"    // predict is called in a loop, as the text claims
 	// TensorFlow: the driver refused the share asked for at the start
 	SignRefused    = "refused"
 	SignWorkerKill = "worker_kill" // a DataLoader worker was among those killed
 	SignWorkers    = "workers"     // the value is the number of DataLoader workers
 	SignSaveSteps  = "save_steps"  // the value is the number of steps between checkpoints
 	SignResumed    = "resumed"     // training continues from a checkpoint
-	SignGrowth     = "growth"      // the program's own figures of memory rise; the value says how far
+	SignGrowth     = "growth"      // the program's own figures of memory rise; the value is the rise
 	SignMerging    = "merging"     // adapters are being merged
 	SignJoining    = "joining"     // the shards of a checkpoint are being joined
 	SignEngine     = "engine"      // an inference engine takes this share of the card
-	SignEngineSum  = "engine_sum"  // what an inference engine has and needs, in its own figures
+	SignEngineSum  = "engine_sum"  // memory that an inference engine has and needs, in its own figures
 	SignCapturing  = "capturing"   // an inference engine records CUDA graphs
 	SignServing    = "serving"     // a program that serves or generates
 	SignTraining   = "training"    // words of training
@@ -82,7 +82,7 @@ const (
 	SignScores     = "scores"      // attention, or products of all with all
 	SignData       = "data"        // data sets, tables and arrays are read or held
 	SignReads      = "reads"       // a file of data is read
-	SignRoom       = "said_room"   // somebody says that the card has room
+	SignRoom       = "said_room"   // the card has room, as the text claims
 	SignIndex      = "wrong_index" // an index out of range
 	SignPool       = "pool"        // a pool of worker processes; the value is the number of one of them
 	SignTrees      = "trees"       // boosted trees and tables on the card: XGBoost, LightGBM, RAPIDS
@@ -92,7 +92,7 @@ const (
 	SignSharder    = "sharder"     // another library that divides models over ranks
 	SignRollouts   = "rollouts"    // workers of RLlib
 	SignAdapters   = "adapters"    // adapters are trained, by a name or a word
-	SignBatchVain  = "batch_vain"  // a smaller batch was tried in vain, as somebody says
+	SignBatchVain  = "batch_vain"  // a smaller batch was tried in vain, as the text claims
 	SignPinned     = "pinned"      // host memory is locked for copies
 	SignCaching    = "caching"     // decoded samples are cached in host memory
 	SignEvalOne    = "eval_one"    // the batch of evaluation is one, or was made smaller in vain
@@ -106,10 +106,10 @@ const (
 	SignTrainerCLI = "trainer_cli" // Lightning's Trainer is set on the command line
 	SignSoftmax    = "softmax"     // source lines of a softmax in the backward pass
 	SignMoves      = "moves"       // source lines of a model that is moved to a device
-	SignLoadSaid   = "load_said"   // somebody says that it happens while weights are loaded
+	SignLoadSaid   = "load_said"   // it happens while weights are loaded, as the text claims
 	SignOldPython  = "old_python"  // a Python that newer releases of the frameworks do not run on
 	SignDiffusion  = "diffusion"   // a model that makes images or clips, by its name
-	SignShmRoom    = "shm_room"    // no workers run, or /dev/shm is large, as somebody says
+	SignShmRoom    = "shm_room"    // no workers run, or /dev/shm is large, as the text claims
 	SignRanksSaid  = "ranks_said"  // one process a card, by a word
 	SignNVMe       = "nvme"        // what is offloaded goes to a disk
 	SignLines      = "lines"       // records in text, one a line
@@ -117,14 +117,14 @@ const (
 	SignCompiled   = "compiled"    // graphs of CUDA are recorded, by a word
 	SignCSV        = "csv"         // tables in text
 	SignNPY        = "npy"         // arrays in NumPy's files
-	SignShareVain  = "share_vain"  // another share of the card was tried in vain, as somebody says
+	SignShareVain  = "share_vain"  // another share of the card was tried in vain, as the text claims
 	SignReplay     = "replay"      // reinforcement learning, whose experience is kept in a buffer
 	SignLogits     = "logits"      // a source line of the logits over a vocabulary
 	SignShares     = "shares"      // trials of Ray get parts of one card
 	SignPoints     = "points"      // the program adds points while it trains, one view at a time
 	SignReplica    = "replica"     // DataParallel names the replica that failed
 	SignShards     = "shards"      // the shards of a state dict are saved, not the whole of it
-	SignOtherBatch = "other_batch" // a batch size with which it works, as somebody says
+	SignOtherBatch = "other_batch" // a batch size with which it works, as the text claims
 )
 
 // sign is a circumstance and the expression that shows it. Where the expression has a group, the
@@ -565,8 +565,8 @@ var (
 		`exited|non-zero|--\w*steps\b|["']\w*steps["']\s?[:=]|generating|capturing|evaluat|validat|predict|caching|sanity|layers|\btest`)
 )
 
-// steps is the largest number of training steps that lines above the passage tell of, 0 where they
-// tell of none.
+// steps returns the largest number of training steps in the lines above the passage, 0 where there
+// is none.
 func (p *passage) steps() int64 {
 	most := int64(0)
 	for _, line := range append(p.above(40), p.line()) {

@@ -18,7 +18,7 @@ type wording struct {
 	name  string
 	where event.Where
 	write func(f figures, r *rand.Rand) string
-	tells figures // 1 for each figure that the wording tells, 0 for the others
+	tells figures // 1 for each figure in the wording, 0 for the others
 }
 
 // size writes a size as PyTorch does: two decimals and the largest unit.

@@ -85,7 +85,7 @@ func jobPeak(p *passage) (peak, limit *event.Bytes) {
 	return sizeIn(peakUsed, text), limit
 }
 
-// aboutPool are exceptions that only tell that a worker is gone, or that memory was short.
+// aboutPool are exceptions that report only that a worker is gone, or that memory was short.
 var aboutPool = later(`(?i)memory|worker|alloc|\boom\b|no longer alive|abruptly|terminated|killed|pool|6 feet under`)
 
 // ownException returns the exception of a worker from the lines above its pool's message, or "" if

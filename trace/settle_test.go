@@ -296,7 +296,7 @@ func TestRefusalsOfTheDriver(t *testing.T) {
 		}
 	}
 	sizes := []event.Bytes{9 * event.MiB, 8 * event.MiB, 8 * event.MiB}
-	log := &Log{Crashes: []Crash{{Kind: "tf_backpedal"}}} // its size is not told
+	log := &Log{Crashes: []Crash{{Kind: "tf_backpedal"}}} // without its size
 	for i := range sizes {
 		log.Crashes = append(log.Crashes, Crash{Kind: "tf_backpedal", Class: Survived,
 			Requested: &sizes[i]})

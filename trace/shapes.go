@@ -80,7 +80,7 @@ var knownTexts = [...]string{
 	"segment_map", "segment_unmap", "snapshot", "oom",
 }
 
-// keysSeen are the keys that tell torch's version.
+// keysSeen are the keys by which torch's version is recognised.
 type keysSeen struct {
 	poolID, forwardFrames, userMetadata, compileContext, timeUS, isExpandable, history,
 	requestedSize bool
@@ -146,7 +146,7 @@ func (m *machine) setItem() error {
 	return m.fill(from)
 }
 
-// fill turns the dict below from, with the pairs from there on, into what it is.
+// fill makes a value of the dict below from, with the pairs from there on.
 func (m *machine) fill(from int) error {
 	target, items := &m.stack[from-1], m.stack[from:]
 	if target.tag == tagDict {

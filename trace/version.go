@@ -2,7 +2,7 @@ package trace
 
 import "fmt"
 
-// Version is the torch release that wrote a snapshot, as far as its keys tell. The zero value is
+// Version is the torch release that wrote a snapshot, as far as its keys show. The zero value is
 // unknown.
 type Version struct {
 	From string // the oldest release that writes these keys, such as "2.10"
@@ -41,7 +41,7 @@ func inferVersion(seen *keysSeen) Version {
 	case seen.forwardFrames:
 		return Version{"2.11", "2.11"}
 	case seen.userMetadata:
-		return Version{"2.10", "2.11"} // an ordinary recording does not tell them apart
+		return Version{"2.10", "2.11"} // ordinary recordings of the two look alike
 	case seen.graphReuse && !seen.compileContext:
 		return Version{"2.9", "2.11"} // without events
 	case seen.graphReuse:

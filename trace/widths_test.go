@@ -8,7 +8,7 @@ import (
 	"memroom/event"
 )
 
-// TestBytesOfTensorFlowsTypes: what a tensor of 1000 x 1000 takes, for every type that a message
+// TestBytesOfTensorFlowsTypes: the bytes of a 1000 x 1000 tensor, for every type that a message
 // names, by TensorFlow's own widths.
 func TestBytesOfTensorFlowsTypes(t *testing.T) {
 	for kind, width := range map[string]event.Bytes{"float": 4, "float32": 4, "half": 2,

@@ -237,7 +237,7 @@ func (x *xzReader) endBlock() error {
 		return err
 	}
 	got := b.sum.Sum(nil)
-	if length < 32 { // hash gives the most significant byte first, xz the least
+	if length < 32 { // hash puts the most significant byte first, xz the least
 		for i, j := 0, len(got)-1; i < j; i, j = i+1, j-1 {
 			got[i], got[j] = got[j], got[i]
 		}

@@ -572,7 +572,7 @@ func TestProcessorsOfATrial(t *testing.T) {
 	for _, used := range []float64{1, 3} {
 		s.learn(&Trial{}, Attempt{}, Outcome{Seconds: 1, CPUs: used})
 	}
-	s.learn(&Trial{}, Attempt{}, Outcome{Seconds: 0.2, CPUs: 100}) // too short to tell
+	s.learn(&Trial{}, Attempt{}, Outcome{Seconds: 0.2, CPUs: 100}) // too short to judge
 	s.learn(&Trial{}, Attempt{}, Outcome{Seconds: 9})
 	if got := s.cpus(c); got != 2 {
 		t.Errorf("measured: %v", got)

@@ -178,7 +178,7 @@ func remedyIndex(all []*remedy.Remedy) string {
 	return b.String()
 }
 
-// results describes for users what a remedy does to the results of training.
+// results describes a remedy's effect on the results of training, for users.
 var results = map[remedy.Equivalence]string{
 	remedy.Exact:    "stay the same, up to floating-point rounding",
 	remedy.Expected: "stay the same in expectation: random numbers are drawn in another order",

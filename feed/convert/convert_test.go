@@ -151,7 +151,7 @@ func content(t *testing.T, path string) string {
 	return string(data)
 }
 
-// TestJSONLinesByHand: what each type becomes, known by hand. What is missing is null.
+// TestJSONLinesByHand: the JSON of each type, known by hand. Missing values are null.
 func TestJSONLinesByHand(t *testing.T) {
 	all := append(scalars(), composed()...)
 	got := strings.Split(content(t, written(t, "x.jsonl", batchOf(all, 0, 2), batchOf(all, 2, 3))),
@@ -284,8 +284,8 @@ func asLines(t *testing.T, path string) (lines string, types []string) {
 	return lines, types
 }
 
-// TestArrowAndParquetHoldTheSameRows: what is read back is what was written, type by type, however
-// many batches it came in.
+// TestArrowAndParquetHoldTheSameRows: rows are read back as they were written, type by type,
+// however many batches they came in.
 func TestArrowAndParquetHoldTheSameRows(t *testing.T) {
 	for _, g := range append(scalars(), composed()...) {
 		columns := []given{g, numbersOf("row", "<i8", 8, 0, 1, 2)}

@@ -55,7 +55,7 @@ var errOther = fmt.Errorf("a column of another kind")
 // chunkScan walks through the pages of a column chunk.
 type chunkScan struct {
 	f       source.File
-	at, end int64  // what of the chunk is not in buf yet
+	at, end int64  // the part of the chunk that is not in buf yet
 	buf     []byte // bytes of the file that were read and not used yet
 	room    []byte // all of the buffer that buf is a part of
 	codec   compress.Codec

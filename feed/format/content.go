@@ -10,7 +10,7 @@ import (
 	"memroom/feed/source"
 )
 
-// This file finds out what a data file holds where its name does not show it or is wrong.
+// This file finds the format of a data file whose name does not show it or is wrong.
 
 // Compressions of whole files.
 const (
@@ -97,7 +97,7 @@ var notRead = map[string]string{
 
 const pictures = "single media files are not read: put them in a tar file, as WebDataset does"
 
-// Packed returns how a file is compressed as a whole: by what it holds, so that a .csv that is gzip
+// Packed returns how a file is compressed as a whole: by its bytes, so that a .csv that is gzip
 // inside is read too.
 func Packed(f source.File, o Options) (string, error) {
 	named := packers[strings.ToLower(path.Ext(plainName(f.Name())))]

@@ -269,7 +269,7 @@ func upToEight(p []byte, i int) (uint64, int) {
 	// not matter.
 	other := (eight + 0x7676767676767676 | eight) & 0x8080808080808080
 	n := bits.TrailingZeros64(other) / 8
-	eight <<= uint(64 - 8*n) // as if zeros stood before the digits; what follows them is gone
+	eight <<= uint(64 - 8*n) // as if zeros stood before the digits; the bytes after them are gone
 	eight = eight*10 + eight>>8
 	const pairs = 0x000000FF000000FF
 	eight = eight&pairs*(100+1000000<<32) + eight>>16&pairs*(1+10000<<32)

@@ -161,7 +161,7 @@ func (d *ipcFile) note(part int) error {
 	return nil
 }
 
-// arrowSize is about what a column takes when decoded.
+// arrowSize estimates the bytes of a decoded column.
 func arrowSize(f Field, column arrow.Array) int64 {
 	rows := int64(column.Len())
 	if f.Kind == table.Fixed {

@@ -29,7 +29,7 @@ const (
 	codecZstd = 1
 )
 
-// mostUnpacked is how many times larger data can be than what it is packed in, by any codec:
+// mostUnpacked is how many times larger data can be than its packed form, by any codec:
 // Zstandard makes a block of 128 KiB of one byte out of four.
 const mostUnpacked = 1 << 15
 
@@ -146,7 +146,7 @@ func (w *bodyWriter) write(m Message, meta []byte, codec int) error {
 		w.d.f.Drop(m.Body, m.Data)
 		return err
 	}
-	mark := bytes.Repeat([]byte{0xFF}, 8) // a length of -1: what follows is not compressed
+	mark := bytes.Repeat([]byte{0xFF}, 8) // a length of -1: the bytes that follow are not compressed
 	for _, p := range places {
 		offset, length, err := bufferAt(meta, p, m)
 		if err != nil {

@@ -175,7 +175,7 @@ func jsonMembers(s []byte, visit func(key, value []byte, kind jsonKind) string) 
 	}
 }
 
-// jsonProfile counts what the values of a key are.
+// jsonProfile counts the values of a key by type.
 type jsonProfile struct {
 	seen                                     int64  // rows that have the key
 	last                                     int64  // the last of them, counted from 1

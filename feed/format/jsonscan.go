@@ -55,7 +55,7 @@ func (s *jsonScan) row(at, end int) string {
 	return ""
 }
 
-// cut takes back what a row has added before it was given up.
+// cut takes back the values of a row that was given up.
 func (s *jsonScan) cut() {
 	for _, t := range s.targets {
 		t.cut(s.rows.Count)

@@ -882,7 +882,7 @@ func TestFormatsByName(t *testing.T) {
 	}
 }
 
-// checkRows compares a small file with what it holds: "name dtype" of each column, then its rows.
+// checkRows compares a small file with its known rows: "name dtype" of each column, then its rows.
 func checkRows(t *testing.T, name, content string, o Options, columns []string, want ...[]string) {
 	t.Helper()
 	got, rows, _ := decoded(t, open(t, name, []byte(content)), o)

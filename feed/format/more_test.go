@@ -147,7 +147,7 @@ func TestWhatArrowNotedInParquet(t *testing.T) {
 			t.Errorf("%s: %s %v, want %s %s", name, got, rows, c.want, values)
 		}
 	}
-	// What is noted for all rows is not so for one of them.
+	// A note about all rows is wrong for one of them.
 	content := twoColumns(t, note, []int64{1, 2, 3, 4, 5, 6}, []int16{0, 1, 0, 1, 1, 0})
 	said := complaintAbout(t, "x.parquet", content, Options{})
 	if !strings.Contains(said, `"pair"`) || !strings.Contains(said, "row 1 has 3 values, where 2") {

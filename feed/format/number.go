@@ -142,7 +142,7 @@ func decimal(mantissa uint64, exponent int) (float64, bool) {
 	return math.Float64frombits(kept&(1<<52-1) | uint64(power+1023)<<52), true
 }
 
-// leastPower bounds the table of powers of ten: what lies outside is rare, and slow.
+// leastPower bounds the table of powers of ten: numbers outside are rare, and slow.
 const leastPower = -80
 
 // power is a power of ten: 128 bits, the highest of them set, times 2^exponent, rounded down.

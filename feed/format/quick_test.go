@@ -204,7 +204,7 @@ func TestQuickJSONIsTheCarefulOne(t *testing.T) {
 	}
 }
 
-// TestFloatsAreTheNearest: what the scanner reads by itself is what the standard library reads.
+// TestFloatsAreTheNearest: the scanner's own floats equal those of the standard library.
 func TestFloatsAreTheNearest(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	read := 0

@@ -211,7 +211,7 @@ func TestWhereARecordEnds(t *testing.T) {
 	}
 }
 
-// TestWholeNumbers: what is one of at most 64 bits, and what is one that only uint64 holds.
+// TestWholeNumbers: texts that are one of at most 64 bits, and those that only uint64 holds.
 func TestWholeNumbers(t *testing.T) {
 	for text, want := range map[string][2]bool{
 		"0": {true, false}, "-1": {true, false}, "+7": {true, false}, " 12 ": {true, false},

@@ -37,7 +37,7 @@ type Config struct {
 	Host func() Pressure
 }
 
-// The budget's parts. What is not rows or batches is for reading, decoding and the collector.
+// The budget's parts. The rest, without rows and batches, is for reading, decoding, the collector.
 const (
 	fixedReserve = 24 << 20 // bytes: the runtime, and the pages of the program itself
 	rowsShare    = 0.5
@@ -61,7 +61,7 @@ func WindowFor(budget event.Bytes) int64 {
 // How long a server that nobody uses stays: at the start, and after its last consumer.
 const (
 	firstPatience = 60 * time.Second
-	idlePatience  = 1500 * time.Millisecond // 2 s with what it takes to end
+	idlePatience  = 1500 * time.Millisecond // 2 s together with ending
 	leavePatience = time.Second             // for readers of files that have changed
 	endPatience   = 10 * time.Second        // for consumers, once the server was asked to end
 )
@@ -158,7 +158,7 @@ func waitFor(all *sync.WaitGroup, idle <-chan struct{}, most time.Duration) {
 	}
 }
 
-// spare is the budget of the moment without what the program itself takes.
+// spare is the budget of the moment without the program's own memory.
 func (s *Server) spare() int64 { return s.now.Load() - fixedReserve }
 
 // wholeSpare is the same of the budget that was asked for.

@@ -74,7 +74,7 @@ func (s *Server) shrink(why string) {
 	}
 	s.mu.Unlock()
 	s.resize(to)
-	debug.FreeOSMemory() // what was let go of is wanted by others, now
+	debug.FreeOSMemory() // others want the released memory now
 }
 
 // resize makes the budget so many bytes, at most what was asked for. Batches that are lent and a

@@ -18,7 +18,7 @@ func (l *local) Drop(offset, length int64) {
 	_ = unix.Fadvise(int(l.Fd()), offset, length, unix.FADV_DONTNEED) // advice: nothing depends on it
 }
 
-// room is how much memory pages of files may take here: what the machine has to spare, or the
+// room is how much memory pages of files may take here: the machine's spare memory, or the
 // limit of this process's cgroup where that is less.
 func room() int64 {
 	free := int64(0)

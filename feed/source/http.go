@@ -38,7 +38,7 @@ type web struct {
 func openHTTP(name string) (File, error) {
 	target, err := url.Parse(name)
 	if err != nil {
-		// What is wrong is not said: it may be a part of a password.
+		// The error leaves out the wrong part: it may be a part of a password.
 		return nil, fmt.Errorf("%s is not an address: write https://HOST/FILE, and in a "+
 			"password %%2F for /, %%40 for @ and %%3A for a colon", Shown(name))
 	}
@@ -94,7 +94,7 @@ func answersWho(ip net.IP) bool {
 }
 
 func checkRedirect(to *http.Request, via []*http.Request) error {
-	to.Header.Del("Referer") // it would tell the next server the signature of this address
+	to.Header.Del("Referer") // it would show the next server the signature of this address
 	switch {
 	case to.URL.Scheme != "http" && to.URL.Scheme != "https":
 		return &refused{fmt.Errorf("the server sends us on to a %s:// address: only http:// and "+

@@ -221,7 +221,7 @@ func TestRangesOfAnAddress(t *testing.T) {
 	}
 }
 
-// TestServersThatFailForAWhile: what may pass is tried again, what will not is an error at once.
+// TestServersThatFailForAWhile: failures that may pass are tried again, others are errors at once.
 func TestServersThatFailForAWhile(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(int, http.ResponseWriter, *http.Request) bool

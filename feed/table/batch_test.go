@@ -164,7 +164,7 @@ func checkExtracted(t *testing.T, blocks []*Rows, picks []Pick) {
 	}
 }
 
-// TestPackedRowsTakeNoMore: what was packed holds the same bytes, and recycled rows hold none.
+// TestPackedRowsTakeNoMore: packed rows hold the same bytes, and recycled rows hold none.
 func TestPackedRowsTakeNoMore(t *testing.T) {
 	columns := []Column{FixedOf("a", "<f8", 8, ""), FixedOf("b", "<f4", 4, ""),
 		FixedOf("c", "|V12", 12, "")}
@@ -195,7 +195,8 @@ func TestSizeCountsEveryBuffer(t *testing.T) {
 	}
 }
 
-// TestResetRowsAreFilledAgain: nothing of what was there is left, the missing marks among it.
+// TestResetRowsAreFilledAgain: nothing of the old rows is left, neither their marks of missing
+// values.
 func TestResetRowsAreFilledAgain(t *testing.T) {
 	columns := []Column{{Name: "t", Kind: Text}, FixedOf("n", "<i8", 8, "")}
 	rows := NewRows(columns, 2, 10)

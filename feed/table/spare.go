@@ -27,7 +27,7 @@ func sizeClass(n int) int {
 // least is the size below which a buffer is not worth keeping.
 const least = 4 << 10
 
-// Take returns an empty buffer with room for n bytes. What the room holds is not said.
+// Take returns an empty buffer with room for n bytes of any content.
 func Take(n int) []byte {
 	if n >= least {
 		spares.mu.Lock()

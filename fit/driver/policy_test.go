@@ -166,7 +166,7 @@ func TestEmptySuccessIsNone(t *testing.T) {
 	}
 }
 
-// TestRetreat: a failure in what the remedies do is followed by an attempt without them; one of the
+// TestRetreat: a failure of a remedy itself is followed by an attempt without remedies; one of the
 // program's own is not.
 func TestRetreat(t *testing.T) {
 	for kind, again := range map[string]bool{"CheckpointError": true, "ValueError": false} {

@@ -18,7 +18,8 @@ func places() []string {
 	return list
 }
 
-// entries returns the paths directly below the places, and what git does not know in the checkout.
+// entries returns the paths directly below the places, and the checkout's files that git does not
+// know.
 func entries() map[string]bool {
 	found := map[string]bool{}
 	for _, place := range places() {

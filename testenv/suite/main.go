@@ -35,7 +35,7 @@ import (
 
 const (
 	longestTest = 25 * time.Minute // only there to end a test that hangs
-	afterEnd    = 8 * time.Minute  // what a test that has started may take after the end of the run
+	afterEnd    = 8 * time.Minute  // for a test that has started before the end of the run
 )
 
 // plan is what the command line asks for.
@@ -88,7 +88,7 @@ func main() {
 
 // hearSignals lets tests receive signals as in a terminal. A run in the background, or under nohup,
 // starts with these ignored; every process below would inherit that, and what a test interrupts
-// would go on for ever. What this process hears is at its default in its children.
+// would go on for ever. Signals that this process catches are at their default in its children.
 func hearSignals() {
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
 		if signal.Ignored(s) {

@@ -84,7 +84,7 @@ func (p *plan) shellJob(out *printer, argv ...string) job {
 	known := longest(name)
 	return job{weight: known.clock, share: known.share(), do: func() []job {
 		cmd, began := exec.Command(argv[0], argv[1:]...), time.Now()
-		// What failed is in the lines; the exit code adds nothing.
+		// The failures are in the lines; the exit code adds nothing.
 		_ = eachLine(cmd, out.line)
 		p.times.add(name, time.Since(began), cmd.ProcessState)
 		return nil

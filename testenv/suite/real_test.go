@@ -72,7 +72,7 @@ func asksForReal(f *ast.FuncDecl) (found bool) {
 	return found
 }
 
-// TestChoice: what one run leaves out is what the other runs.
+// TestChoice: each test runs in exactly one of the two.
 func TestChoice(t *testing.T) {
 	const pkg = "memroom/central"
 	if c := choose(false, pkg, "memroom/event"); c.run != "" ||

@@ -205,7 +205,7 @@ func TestWaitingJobsRunBeside(t *testing.T) {
 	}
 }
 
-// TestShares: processor seconds by seconds on the clock; what is not in the file is not known.
+// TestShares: processor seconds by seconds on the clock; tests that the file lacks are unknown.
 func TestShares(t *testing.T) {
 	jobs := readJobs("A heading.\n  30.0 60 memroom/a TestOne\n 1 100 bash -c testenv/checks style\n")
 	for name, want := range map[string]float64{"memroom/a TestOne": 0.5,

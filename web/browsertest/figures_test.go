@@ -145,7 +145,7 @@ func TestFiguresOfAMillionEvents(t *testing.T) {
 		p.picture("segments")
 		figure("a click on it answered: %v", time.Since(start).Round(time.Millisecond))
 		p.shot("million")
-		p.until(`document.querySelectorAll("#whatif-table tbody tr").length > 2`) // else it runs beside the next
+		p.until(`document.querySelectorAll("#whatif-table tbody tr").length > 2`) // else it runs at the same time as the next
 		p.quiet()
 		p.close()
 		memoryViz(t, c.file, "the same file, protocol "+c.protocol)
