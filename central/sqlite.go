@@ -234,7 +234,7 @@ func failing(code sqlite.ResultCode) string {
 		sqlite.ResultIOErrCheckReservedLock, sqlite.ResultIOErrSHMLock:
 		return "cannot be locked"
 	case sqlite.ResultIOErrNoMem:
-		return "cannot be read or written: the system gives no memory"
+		return "cannot be read or written: the system has no memory left"
 	}
 	return "cannot be read or written"
 }

@@ -374,7 +374,7 @@ func readBeside(path string) (*models.Config, error) {
 		return readModel(beside)
 	}
 	if !strings.HasSuffix(path, ".safetensors") {
-		return nil, fmt.Errorf("no config.json beside %s", path)
+		return nil, fmt.Errorf("no config.json next to %s", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {

@@ -323,7 +323,7 @@ func (r *prepared) probeSocket() string {
 }
 
 // endUnknown is said where memroom's own process was killed before it could write the end down.
-const endUnknown = "memroom's process beside the command is gone and left no word on how the " +
+const endUnknown = "memroom's watching process is gone and left no word on how the " +
 	"command ended; `memroom show %s` has what was recorded before"
 
 // conclude prints the summary and returns the command's exit code.

@@ -103,7 +103,7 @@ func Host(s event.Sample, limit event.Bytes) Account {
 		part := float64(s.Held) / float64(max(1, anonymous+shared))
 		anonymous = event.Bytes(part * float64(anonymous))
 		shared, note = s.Held-anonymous,
-			"pages that forked processes share are in it once, as far as can be told"
+			"pages that forked processes share are counted once, as far as known"
 	}
 	a.add(LineAnonymous, anonymous, note)
 	a.add(LineShared, shared, "")

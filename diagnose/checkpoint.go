@@ -156,7 +156,7 @@ func (c Checkpoint) kept(where string) event.Finding {
 	}
 	f := event.Finding{Kind: "checkpoint", Detail: "resumed", Severity: event.SeverityWarning,
 		Bytes: c.Kept, Confidence: 0.9,
-		Title: fmt.Sprintf("the checkpoint that was loaded at %s is still held beside the model: %s "+
+		Title: fmt.Sprintf("the checkpoint that was loaded at %s is still held in addition to the model: %s "+
 			"of %s", where, c.Kept, memory),
 		Evidence: []string{fmt.Sprintf("%s were loaded; training has gone on since", c.Bytes)},
 		Remedies: []string{"load_to_host"}}

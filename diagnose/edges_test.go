@@ -149,7 +149,7 @@ func TestCheckpointsFromTheirLeast(t *testing.T) {
 	}
 	for card, memory := range map[event.Bytes]string{50: "host memory", 51: "the card"} {
 		got := Checkpoint{Bytes: 100, Kept: 100, Card: card}.kept("a.py:1")
-		if want := "the checkpoint that was loaded at a.py:1 is still held beside the model: 100B of " +
+		if want := "the checkpoint that was loaded at a.py:1 is still held in addition to the model: 100B of " +
 			memory; got.Title != want || len(got.Evidence) != 2 {
 			t.Errorf("%d of 100 on the card: %q", card, got.Title)
 		}

@@ -44,7 +44,7 @@ func ofOneFormat(folder string, inside []string, o format.Options) ([]string, er
 	formats := slices.Sorted(maps.Keys(found))
 	switch len(formats) {
 	case 0:
-		return nil, fmt.Errorf("%s is a folder in which no file's name tells its format: name the files, "+
+		return nil, fmt.Errorf("%s is a folder whose files' names show no format: name the files, "+
 			"such as %s, and say the format with --format (format= in Python)", folder,
 			filepath.Join(folder, "*"))
 	case 1:

@@ -46,7 +46,7 @@ func (c *Config) Quantization() Stored {
 			s.LoadIn)
 	case s.Method != "":
 		s.Note = fmt.Sprintf(
-			"config.json says that the weights are stored as %s: they are counted unpacked, as they are for "+
+			"config.json stores the weights as %s: they are counted unpacked, as they are for "+
 				"training", s.Method)
 	}
 	return s

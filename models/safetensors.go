@@ -108,7 +108,7 @@ func guess(shapes map[string][]int64) (*Config, error) {
 			"intermediate_size", dim(0, "bert.encoder.layer.0.intermediate.dense.weight"))), nil
 	}
 	return nil,
-		fmt.Errorf("the names of the %d tensors fit no known family: put the model's config.json beside "+
+		fmt.Errorf("the names of the %d tensors fit no known family: put the model's config.json next to "+
 			"the file", len(shapes))
 }
 

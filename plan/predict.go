@@ -567,7 +567,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 			"the interval covers %d orders; expandable_segments:True removes most of the waste",
 			s.Shortest, s.Seq, lengthOrders)
 	case r.lags:
-		p.warn("FSDP1 gives gathered weights back when the card has used them, and the host may be " +
+		p.warn("FSDP1 frees gathered weights when the card has used them, and the host may be " +
 			"ahead by two of them: the interval covers that")
 	case r.places:
 	case len(r.all) > 1:
@@ -649,7 +649,7 @@ func (r *simulations) interval(p *Prediction, s *Setup, t *Target) (reserved flo
 	low -= 2 * r.all[0].doubt // smaller ones may find a place in the cache, too
 	over := t.overhead(r.all[0].usesDNN)
 	if s.Ranks > 1 {
-		p.warn("NCCL's own buffers are assumed to take %s of the card beside PyTorch's memory; the "+
+		p.warn("NCCL's own buffers are assumed to take %s of the card in addition to PyTorch's memory; the "+
 			"interval allows for %s to %s", s.collectives(), collectiveLow,
 			collectiveHigh+event.Bytes(s.groups())*groupHigh)
 		more := event.Bytes(s.groups())

@@ -144,7 +144,7 @@ func (s Setup) Check() error {
 			"--lora-targets names layers for adapters: add --lora-rank N"},
 		{s.LoRARank == 0 && s.DoRA, "--dora is for adapters: add --lora-rank N"},
 		{s.LoRARank == 0 && len(s.TrainWhole) > 0,
-			"--modules-to-save names modules to train beside adapters: add --lora-rank N"},
+			"--modules-to-save names modules to train together with adapters: add --lora-rank N"},
 		{s.InBackward && (s.Accumulate > 1 || s.Clip),
 			"an optimizer in the backward pass sees one gradient at a time: leave out --accumulate and --clip"},
 		{s.InBackward && (s.zero() != nil || s.fullyShards()),

@@ -7,7 +7,7 @@ func checkpointFiles() []*Remedy {
 	return []*Remedy{{
 		ID:    LoadToHost,
 		Title: "load checkpoints into host memory and let go of them",
-		Why: "torch.load puts tensors back on the card they were saved from, beside the model; " +
+		Why: "torch.load puts tensors back on the card they were saved from, in addition to the model; " +
 			"the loaded dict stays alive while a name holds it",
 		Equivalence: Exact,
 		Walls:       anywhere,
@@ -49,7 +49,7 @@ func checkpointFiles() []*Remedy {
 			"torch.distributed.all_gather_object(results, item, group=group)")},
 	}, {
 		ID:    SaveAsItIs,
-		Title: "write the weights straight into the file, without a copy beside the model",
+		Title: "write the weights straight into the file, without a second copy in memory",
 		Why: "a clone of every weight, or a file that is built in memory first, needs the size of " +
 			"the checkpoint once more",
 		Equivalence: Exact,
@@ -59,7 +59,7 @@ func checkpointFiles() []*Remedy {
 	}, {
 		ID:          MergeOnHost,
 		Title:       "merge the adapters in half precision, in a process of its own, outside of the card",
-		Why:         "merging needs the full-precision weights beside what the card holds already",
+		Why:         "merging needs the full-precision weights in addition to what the card holds already",
 		Equivalence: Exact,
 		Walls:       anywhere,
 		Frameworks:  torch,
@@ -100,7 +100,7 @@ func checkpointFiles() []*Remedy {
 		ID:    OffloadLess,
 		Title: "offload less to host memory, or offload to NVMe",
 		Why: "offloaded Adam keeps 12 bytes a parameter in host memory (fp32 weights and two " +
-			"moments), and pinned buffers beside them",
+			"moments), and pinned buffers",
 		Equivalence: Exact,
 		Walls:       onHost,
 		Frameworks:  torch,
@@ -136,7 +136,7 @@ func halfWeights() []*Remedy {
 	}, {
 		ID:    SaveParts,
 		Title: "write it in parts, in a format that needs no copy",
-		Why: "pickle builds the bytes of the whole object in memory beside it; arrays in files of their own " +
+		Why: "pickle builds the bytes of the whole object in memory, a second copy; arrays in files of their own " +
 			"are written as they are",
 		Equivalence: Exact,
 		Walls:       onHost,

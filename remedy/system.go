@@ -27,7 +27,7 @@ func systems() []*Remedy {
 	}, {
 		ID:          RightDevice,
 		Title:       "run it on the discrete card",
-		Why:         "an integrated GPU has only the small share of host memory that the firmware gives it",
+		Why:         "an integrated GPU has only the small share of host memory that the firmware assigns",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		how: func(job Job, _ Setup) How {
@@ -41,7 +41,7 @@ func systems() []*Remedy {
 	}, {
 		ID:    WSLMemory,
 		Title: "give WSL more of the machine's memory and swap",
-		Why: "WSL has half of the RAM unless told otherwise, and locks only part of that for the " +
+		Why: "WSL has half of the RAM by default, and locks only part of that for the " +
 			"card",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereHost, event.WhereCgroup, event.WhereGPU},
@@ -118,7 +118,7 @@ var serverFlags = map[string]string{
 	"sglang": "--mem-fraction-static N   # more where the cache finds no room at the start, less where a " +
 		"request runs out; --context-length and --max-running-requests bound the cache",
 	"tgi": "--max-total-tokens YOUR_LIMIT --max-batch-prefill-tokens YOUR_LIMIT   # --cuda-memory-fraction " +
-		"0.9 leaves room beside it; --num-shard N spreads it over cards",
+		"0.9 leaves room for the rest; --num-shard N spreads it over cards",
 	"llama.cpp": "-ngl N   # fewer layers on the card; -c 4096 is a shorter context, -ub 256 a smaller " +
 		"batch of the prompt",
 	"ollama": "num_ctx 4096, num_gpu N   # a shorter context, fewer layers on the card; " +

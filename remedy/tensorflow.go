@@ -11,7 +11,7 @@ func tensorflows() []*Remedy {
 		Title: "let TensorFlow take memory as it needs it",
 		titles: map[Framework]string{JAX: "let JAX have more of the card, or take memory as it " +
 			"needs it"},
-		Why: "by default it takes a fixed share of the card at once, which fails beside any " +
+		Why: "by default it takes a fixed share of the card at once, which fails next to any " +
 			"neighbour and starves other libraries",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
@@ -20,8 +20,8 @@ func tensorflows() []*Remedy {
 		Unvalidated: noTFCard,
 		env: map[Framework]string{TensorFlow: "TF_FORCE_GPU_ALLOW_GROWTH=true", JAX: lines(
 			"XLA_PYTHON_CLIENT_MEM_FRACTION=0.95    # alone on the card: JAX takes 75 % of it by default",
-			"XLA_PYTHON_CLIENT_PREALLOCATE=false    # beside others: takes memory as it is needed",
-			"XLA_PYTHON_CLIENT_ALLOCATOR=platform   # gives everything back at once; slow, to find out what "+
+			"XLA_PYTHON_CLIENT_PREALLOCATE=false    # next to others: takes memory as it is needed",
+			"XLA_PYTHON_CLIENT_ALLOCATOR=platform   # frees everything at once; slow, to find out what "+
 				"is needed")},
 		code: map[Framework]string{TensorFlow: lines("for gpu in tf.config.list_physical_devices('GPU'): "+
 			"  # before anything touches the card",

@@ -111,7 +111,7 @@ func trials() []*Remedy {
 	}, {
 		ID:          WaitForGPU,
 		Title:       "wait until the trial before has left the card, or end what is left of it",
-		Why:         "a stopped trial gives its memory back only when its processes have ended",
+		Why:         "a stopped trial frees its memory only when its processes have ended",
 		Equivalence: Exact,
 		Walls:       []event.Where{event.WhereGPU},
 		needs:       needsRay,

@@ -230,7 +230,7 @@ func (r *Remedy) WhyFor(job Job) string {
 	case r.ID == StreamData && job.onHost() && !job.readsFiles():
 		return "only one part is in memory at any moment"
 	case r.ID == LoadOnce && job.Facts != nil && !job.Facts[Ranks]:
-		return "the model is built first and the file read beside it, both in host memory; fp32 is twice " +
+		return "the model is built first and then the file is read, both in host memory; fp32 is twice " +
 			"the size of the file where that holds half precision"
 	case r.ID == SaveSharded && job.Facts[Shards] && !job.onHost():
 		return "shards of weights and states lie on the card twice until they are written"

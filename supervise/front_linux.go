@@ -83,7 +83,7 @@ func StartKeeper(args []string, env []string, in *os.File) (link *Link, err erro
 		Sys:   &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
 		link.Close()
-		return nil, fmt.Errorf("memroom's process beside the command cannot be started: %w; is "+
+		return nil, fmt.Errorf("memroom's watching process cannot be started: %w; is "+
 			"there room for one more process (ulimit -u, memory)?", err)
 	}
 	w.Close() // its end is the keeper's alone: without the keeper, reading ends
@@ -95,7 +95,7 @@ func StartKeeper(args []string, env []string, in *os.File) (link *Link, err erro
 			line = "it ended at once (" + strconv.Itoa(status.ExitStatus()) + ")"
 		}
 		link.Close()
-		return nil, fmt.Errorf("memroom's process beside the command cannot be started: %s",
+		return nil, fmt.Errorf("memroom's watching process cannot be started: %s",
 			strings.TrimSpace(line))
 	}
 	return link, nil
@@ -243,8 +243,8 @@ func (f *Front) gone(err error) error {
 		startTicks(state.Keeper) == state.KeeperStart && running(state.Keeper); {
 		time.Sleep(5 * time.Millisecond)
 	}
-	return fmt.Errorf("memroom's process beside the command is gone, perhaps killed (%w): the "+
-		"command may still run, `memroom show` tells", err)
+	return fmt.Errorf("memroom's watching process is gone, perhaps killed (%w): the "+
+		"command may still run: see `memroom show`", err)
 }
 
 // awaitKeeper lets the keeper go first, with the run's cgroup: a batch system that cleans up after
@@ -261,7 +261,7 @@ func (f *Front) hear(what kind, payload []byte) (over bool, err error) {
 	case tellState, tellFinished:
 		var state State
 		if err := json.Unmarshal(payload, &state); err != nil {
-			return false, fmt.Errorf("memroom's process beside the command sent what cannot be read: "+
+			return false, fmt.Errorf("memroom's watching process sent data that cannot be read: "+
 				"%w", err)
 		}
 		f.state = state

@@ -50,7 +50,7 @@ func (g *group) check(now time.Time) {
 		if now.Sub(g.gone) >= g.job.options.Grace {
 			g.record.found([]event.Finding{{Kind: "group", Severity: event.SeverityError, Confidence: 1,
 				Evidence: v.Evidence,
-				Title: fmt.Sprintf("This run was ended because %s ran out of memory; memroom explain %s says "+
+				Title: fmt.Sprintf("This run was ended because %s ran out of memory; memroom explain %s shows "+
 					"why", who, other.Run.ID)}})
 			g.limiter.end(Ending{Rank: v.Rank,
 				Why: fmt.Sprintf("memroom ended the run: %s had run out of memory, and this node was still going "+

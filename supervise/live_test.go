@@ -737,7 +737,7 @@ func TestCheckpointsThatStayBesideTheModel(t *testing.T) {
 	w := newWorkshop(t, ourselves)
 	w.oneThread()
 	c := liveCase{kind: "checkpoint", says: []string{
-		"loaded at resumes.py:21 is still held beside the model: 48",
+		"loaded at resumes.py:21 is still held in addition to the model: 48",
 		"of host memory, by `held` (resumes.py:21)"}, remedies: []string{"load_to_host"}}
 	c.check(t, c.watched(w, testenv.Python(t, "torch"), w.file("resumes.py", resumes)))
 }

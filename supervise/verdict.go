@@ -367,7 +367,7 @@ func userSignal(e Evidence) []string {
 		lines = append(lines, e.State.UserSignal+" had been sent through memroom")
 	}
 	if e.SlurmJob != "" && (e.Exit.Signal == "SIGTERM" || e.Exit.Signal == "SIGKILL") {
-		lines = append(lines, fmt.Sprintf("it ran in Slurm's job %s: `sacct -j %s -o State` says whether "+
+		lines = append(lines, fmt.Sprintf("it ran in Slurm's job %s: `sacct -j %s -o State` shows whether "+
 			"that was cancelled or out of time", e.SlurmJob, e.SlurmJob))
 	}
 	return lines

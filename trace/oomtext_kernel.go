@@ -176,7 +176,7 @@ func readUserKiller(p *passage) *Crash {
 
 func readSystemdUnit(p *passage) *Crash {
 	return &Crash{Class: Exhausted, Sure: 0.92, Where: event.WhereCgroup, Framework: "other",
-		What: "systemd says that the unit was ended by the kernel's OOM killer"}
+		What: "systemd reports that the kernel's OOM killer ended the unit"}
 }
 
 // shellKilled are the ways in which shells say that a child took SIGKILL; the word alone on a line
@@ -304,7 +304,7 @@ func (p *passage) endedOtherwise() *Crash {
 				framework = "kubernetes"
 			}
 			return &Crash{Class: Other, Sure: 0.86, Where: event.WhereUnknown, Framework: framework,
-				What: "it was ended for a reason that stands beside the kill: " +
+				What: "it was ended for the reason in the next lines: " +
 					cut(strings.TrimSpace(withoutPrefix(line)), 100)}
 		}
 	}
@@ -363,7 +363,7 @@ func readLauncherKill(p *passage) *Crash {
 		return nil
 	}
 	return &Crash{Class: Exhausted, Sure: 0.5, Where: event.WhereHost, Framework: "pytorch",
-		What: "a launcher ended its processes because one had gone; nothing says why"}
+		What: "a launcher ended its processes because one had gone, for an unknown reason"}
 }
 
 // hintCgroupUsage keeps the limit that the kernel prints before it names a victim.

@@ -167,7 +167,7 @@ var wentOn = pattern(`\bretrying\b|will retry|retry with|\bskipping\b|\bskipped 
 // notCaught are words of an error that nobody caught in time.
 var notCaught = later(`Exception during processing|Traceback \(most recent call last\)`)
 
-const wentOnWithLess = "the program says that it went on with less"
+const wentOnWithLess = "the program went on with less"
 
 // gaveUp is what they print when nothing was left to try.
 var gaveUp = pattern(`no executable batch size|reached zero|no more retries|giving up|retries exhausted|max(?:imum)? retries|failed after \d+ (?:attempts|retries)`)

@@ -143,7 +143,7 @@ func readKubeOOM(p *passage) *Crash {
 			return nil // it may still run
 		}
 		return &Crash{Class: Other, Sure: 0.95, Where: event.WhereUnknown, Framework: "other",
-			What: "somebody stopped the container: Docker says that it was not killed for memory"}
+			What: "somebody stopped the container: Docker reports that it was not killed for memory"}
 	// a question about it; the answer stands on the next line
 	case strings.Contains(lower, "state.oomkilled"):
 		if next := p.following(1); len(next) < 2 || !strings.EqualFold(strings.TrimSpace(next[1]),

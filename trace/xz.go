@@ -82,7 +82,7 @@ func (b *xzBlock) read(into []byte) (int, error) {
 	}
 	if b.left >= 0 {
 		if b.left -= int64(n); b.left < 0 {
-			return 0, errors.New("xz: a block is longer than its header says")
+			return 0, errors.New("xz: a block is longer than its header states")
 		}
 	}
 	return n, err
@@ -219,7 +219,7 @@ func (x *xzReader) endBlock() error {
 	b := x.block
 	x.block = nil
 	if b.left > 0 {
-		return errors.New("xz: a block is shorter than its header says")
+		return errors.New("xz: a block is shorter than its header states")
 	}
 	padding, err := x.take(int(-b.packed.n & 3))
 	if err != nil {

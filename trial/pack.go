@@ -223,7 +223,7 @@ func (s *Study) hostNeed(t *Trial, c Capacity, l *Launch) (event.Bytes, bool) {
 	var most event.Bytes
 	for _, r := range s.running {
 		if r.shared && !r.settled && s.Options.GPUs == 0 {
-			l.Why, l.Guess = "nothing is known yet: it has a little, beside the first", true
+			l.Why, l.Guess = "nothing is known yet: it gets a little, next to the first", true
 			return r.whole / besideShare, true
 		}
 		if r.alone && !r.settled {
@@ -409,7 +409,7 @@ func (o Options) Impossible(c Capacity) error {
 			"at most --trial-mem %s", o.TrialHost, c.NodeHost, c.most())
 	case o.GPUs > 0 && len(c.Cards) == 0:
 		return fmt.Errorf("each trial asks for %s and none is seen here: "+
-			"--gpus-per-trial 0 trains on the processor; `memroom doctor` says why", event.Count(o.GPUs, "card"))
+			"--gpus-per-trial 0 trains on the processor; `memroom doctor` shows why", event.Count(o.GPUs, "card"))
 	case o.GPUs > len(c.Cards):
 		return fmt.Errorf("each trial asks for %s, %d are there: "+
 			"at most --gpus-per-trial %d", event.Count(o.GPUs, "card"), len(c.Cards), len(c.Cards))

@@ -225,7 +225,7 @@ func (s *chunkScan) unpack(body []byte, size int64, room *[]byte) ([]byte, error
 	}
 	data := s.codec.Decode((*room)[:size], body)
 	if int64(len(data)) != size {
-		return nil, damaged("a page has %d bytes, but its header says %d", len(data), size)
+		return nil, damaged("a page has %d bytes, but its header states %d", len(data), size)
 	}
 	return data, nil
 }

@@ -119,7 +119,7 @@ func Packed(f source.File, o Options) (string, error) {
 	}
 	switch {
 	case named != "" && found == "" && len(head) > 0:
-		return "", fmt.Errorf("%s: the name says %s, the content is something else: give it the name "+
+		return "", fmt.Errorf("%s: the name ends in %s, the content is something else: give it the name "+
 			"that fits", f.Name(), named)
 	case kind == "tfrecord" && named == "" && len(head) == recordHead &&
 		maskedCRC(head[:8]) == binary.LittleEndian.Uint32(head[8:]):

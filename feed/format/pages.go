@@ -69,7 +69,7 @@ func (h *pageHeader) check(body []byte, codec compress.Compression) error {
 	}
 	if codec == compress.Codecs.Snappy && h.kind != dataPage2 {
 		if n, k := binary.Uvarint(body); k <= 0 || int64(n) != h.unpacked {
-			return damaged("a page has %d bytes, but its header says %d", n, h.unpacked)
+			return damaged("a page has %d bytes, but its header states %d", n, h.unpacked)
 		}
 	}
 	return nil
