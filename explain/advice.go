@@ -38,6 +38,13 @@ func (x *Explanation) most(saving Saving) int {
 
 // advise fills in the best remedies, those with known bytes by what they save among equals.
 func (x *Explanation) advise(saving Saving) {
+	for _, w := range x.words {
+		if r, ok := remedy.Find(w.id); ok && x.job.On[w.id] == "" && !x.has(w.id) {
+			a := adviceOf(r, x.job)
+			a.Title, a.How = w.title, remedy.How{Args: w.args}
+			x.Remedies = append(x.Remedies, a)
+		}
+	}
 	for _, id := range x.cures() {
 		r, ok := remedy.Find(id)
 		if !ok || len(x.Remedies) == x.most(saving)+spare || x.has(id) || r.Fits(x.job) != "" {

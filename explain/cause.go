@@ -25,6 +25,7 @@ type judged struct {
 
 	cures  []remedy.ID          // instead of those of the situation; nil: those
 	typed  map[remedy.ID]string // what to type for them, where the situation knows it
+	words  []ownCure            // first of all, in the case's own words
 	tensor *Tensor              // that was refused, where it is known
 	cased  bool                 // decided by a case, which rests on what it has matched
 }
@@ -56,18 +57,34 @@ func judge(f *Facts, s Sums) judged {
 	if j, ok := byCase(f, s); ok {
 		return j
 	}
-	j := byStages(c, h)
+	j := manyCopies(byStages(c, h), f)
 	if slices.Contains(indefinite, j.detail) && j.confidence < sureOfPieces {
 		if late, ok := tensorCase(f, s, true); ok {
 			late.cased = true
 			return late
 		}
 	}
+	if j.cause == CauseUnknown && len(c.Frames) == 0 && slices.Contains(indefinite, j.detail) {
+		if said, ok := byMoment(f, false); ok {
+			said.cased = true
+			return said
+		}
+	}
 	return ownTensors(j, f, s)
 }
 
+// manyCopies adds how many processes prepare the data, where they are what fills host memory.
+func manyCopies(j judged, f *Facts) judged {
+	k, ok := f.key(Processes)
+	if j.detail != "map_writer" || !ok || k.Number() < 8 {
+		return j
+	}
+	return j.also("%s: as many copies of the interpreter, of what the function captures and of results", k.Text).
+		saying("%s processes prepare the data, each with its own copy of what it needs", k.Value)
+}
+
 // indefinite are situations that say no more than that a pass was under way.
-var indefinite = []string{"", "open", "forward", "backward", "oversized", "host_tensor"}
+var indefinite = []string{"", "open", "limit", "forward", "backward", "oversized", "host_tensor"}
 
 // byStages asks the rules about stages of work, most telling first.
 func byStages(c *trace.Crash, h *trace.Hints) judged {

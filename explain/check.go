@@ -6,6 +6,7 @@ import (
 	"memroom/event"
 	"memroom/lazyregexp"
 	"memroom/remedy"
+	"memroom/trace"
 )
 
 // objection is a reason why a cure is not offered in spite of its situation. The first that holds
@@ -83,7 +84,8 @@ var (
 
 // check drops the cures that the sums contradict. What it drops is in the log of reasons.
 func (x *Explanation) check(f *Facts, s Sums) {
-	if f.inVain(triedToHost) != "" && x.Detail == "eval_outputs" {
+	if x.Detail == "eval_outputs" && (f.inVain(triedToHost) != "" || f.Crash.Kind == trace.KindTold &&
+		x.job.Trainer == remedy.Transformers) {
 		x.typed = map[remedy.ID]string{remedy.EvalOutputs: "Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: " +
 			"logits.argmax(-1))   # logits may be a tuple: logits[0]; seq2seq: predict_with_generate=True"}
 	}

@@ -69,6 +69,7 @@ type Explanation struct {
 	sums   Sums
 	given  []remedy.ID          // cures that the case names itself
 	typed  map[remedy.ID]string // and what to type for them
+	words  []ownCure            // first of all
 	noRun  bool                 // memroom run does not support the system
 	found  []string             // remedies of the finding that settled the cause
 	beside string               // a second situation, whose cures are named too
@@ -235,7 +236,7 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	x.Requested, x.Capacity, x.Allocated, x.Idle = c.Requested, c.Capacity, c.Allocated, c.Idle
 	x.job = jobOf(c, h)
 	found := judge(x.facts, x.sums)
-	x.given, x.typed = found.cures, found.typed
+	x.given, x.typed, x.words = found.cures, found.typed, found.words
 	x.job.Parts = found.typed[remedy.InParts]
 	for id := range found.typed {
 		delete(x.job.On, id) // the case knows why it does not help as it is
@@ -275,7 +276,7 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 			x.job.On[id] = "little of what fills the card is this program's pool"
 		}
 	}
-	if found.cause == CauseHostData && c.Requested != nil && (*c.Requested >= nobodysArray ||
+	if (found.cause == CauseHostData || c.Kind == trace.KindTold) && c.Requested != nil && (*c.Requested >= nobodysArray ||
 		found.detail == "prefilled" && *c.Requested >= nobodysBuffer) {
 		x.job.On[remedy.RaiseLimit] = "no machine has that much"
 	}

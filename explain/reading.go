@@ -20,7 +20,8 @@ type Facts struct {
 	World int      // ranks of the job, 0 if not said
 	Tried []string // what the person has tried in vain, in their words
 	Vocab []Number // sizes of vocabularies: printed, or those of a model that is named
-	text  string   // of the log, lower case, as far as it is kept
+	Said  trace.Said
+	text  string // of the log, lower case, as far as it is kept
 	lines []trace.Line
 }
 
@@ -87,11 +88,11 @@ var keyNames = []struct {
 	{EvalSize, lazyregexp.New(`(?i)^(?:per_device_|per_gpu_)?(?:eval|val|valid|validation|test)\w*batch\w*$|^max[_-]tokens[_-]valid$|^batch[_-]size[_-](?:valid|eval|test)$`)},
 	{Tokens, lazyregexp.New(`(?i)^(?:max[_-]tokens(?:[_-]per[_-]\w+)?|\w*max_token_len\w*|tokens_per_(?:batch|gpu)|batch_tokens|batch_bins|` +
 		`\w*_(?:max_)?duration|max_duration|max_num_batched_tokens|max-num-batched-tokens|frames_per_(?:gpu|batch)|max_batch_len\w*|batch_size_tokens)$`)},
-	{Share, lazyregexp.New(`(?i)^(?:gpu[_-]memory[_-]utilization|mem[_-]fraction[_-]static|xla_python_client_mem_fraction|flags_fraction_of_gpu_memory_to_use)$`)},
+	{Share, lazyregexp.New(`(?i)^(?:\w*gpu[_-]memory[_-]utilization|mem[_-]fraction[_-]static|xla_python_client_mem_fraction|flags_fraction_of_gpu_memory_to_use)$`)},
 	{Samples, lazyregexp.New(`(?i)^(?:\w*?(?:train_|micro_|mini_|physical_)?batch[_-]?size\w*|batch|bsz|bs|ims_per_batch|(?:samples|im(?:g|age)s)_per_gpu|` +
 		`global[_-]batch[_-]size|micro[_-]batch[_-]size\w*|samples_per_batch|num_envs|n_envs|rollout_n_envs)$`)},
 	{Length, lazyregexp.New(`(?i)^(?:max_?seq(?:uence)?[_-]?len(?:gth)?|max[_-](?:length|len|model[_-]len|prompt_length|completion_length|response_length|` +
-		`position_embeddings|source_length|target_length|input_length|new_tokens|(?:source|target)[_-]positions|sequence_length)|seq[_-]?len(?:gth)?|sequence_len(?:gth)?|cutoff_len|` +
+		`position_embeddings|source_length|target_length|input_length|new_tokens|(?:source|target)[_-]positions|sequence_length)|(?:[a-z]+_)*seq[_-]?len(?:gth)?|sequence_len(?:gth)?|cutoff_len|` +
 		`block_size|context_len(?:gth)?|ctx[_-]size|n_ctx|num_ctx|model_max_length|max-model-len|segment_length|chunk_length|tune_frames)$`)},
 	{Side, lazyregexp.New(`(?i)^(?:imgsz|im(?:age|g)[_-]?(?:size|scale|res)|resolution|crop[_-]size|input[_-]size|patch_size|roi_size|height|width|` +
 		`min_size_train|image_resolution|train_crop_size|max_pixels|size)$`)},
@@ -150,7 +151,9 @@ func keysIn(lines []trace.Line) []Key {
 					continue
 				}
 				text := strings.Trim(strings.TrimSpace(m[0]), "\"'`([{, ")
-				if !slices.ContainsFunc(keys, func(k Key) bool { return k.Name == name }) {
+				if !slices.ContainsFunc(keys, func(k Key) bool {
+					return k.Name == name && (of != Processes || k.Value == value)
+				}) {
 					keys = append(keys, Key{Of: of, Name: name, Value: value, Text: text, Line: l.Number})
 				}
 			}
@@ -181,7 +184,8 @@ func (f *Facts) key(of ...Quantity) (Key, bool) {
 	for _, q := range of {
 		best := -1
 		for i, k := range f.Keys {
-			if k.Of == q && k.Number() > 0 && (best < 0 || rankOfKey(k) > rankOfKey(f.Keys[best])) {
+			if k.Of == q && k.Number() > 0 && (best < 0 || rankOfKey(k) > rankOfKey(f.Keys[best]) ||
+				q == Processes && k.Number() > f.Keys[best].Number()) {
 				best = i
 			}
 		}
@@ -327,7 +331,8 @@ func vocabIn(keys []Key, text string) []Number {
 // factsIn reads a log.
 func factsIn(log *trace.Log, c *trace.Crash) *Facts {
 	f := &Facts{Crash: c, Hints: &log.Hints, Keys: keysIn(log.Kept), Cards: cardsIn(log.Kept),
-		World: max(worldIn(log.Kept), log.Hints.Ranks, c.Ranks), Tried: triedIn(log.Kept), lines: log.Kept}
+		World: max(worldIn(log.Kept), log.Hints.Ranks, c.Ranks), Tried: triedIn(log.Kept),
+		Said: log.Said, lines: log.Kept}
 	var all strings.Builder
 	for _, l := range log.Kept {
 		all.WriteString(strings.ToLower(l.Text))

@@ -42,6 +42,9 @@ func TestReports(t *testing.T) { checkWanted(t, "reports", 40) }
 // the figures of all shapes in which programs print them.
 func TestKinds(t *testing.T) { checkWanted(t, "kinds", 40) }
 
+// TestTold checks texts in which only a person's words show what happened.
+func TestTold(t *testing.T) { checkWanted(t, "told", 35) }
+
 func checkWanted(t *testing.T, name string, least int) {
 	t.Helper()
 	folder := filepath.Join("testdata", name)

@@ -76,6 +76,7 @@ type Log struct {
 	Crashes []Crash // in order of appearance
 	Hints   Hints
 	Kept    []Line // its text, as far as it is kept: the beginning and the end
+	Said    Said   // what a person wrote in it about the end
 	Bytes   int64
 	Lines   int64
 }
@@ -101,6 +102,7 @@ func ReadLog(r io.Reader) (*Log, error) {
 	log.Kept = text.lines()
 	reader.hints.finish(log)
 	settle(log)
+	tell(log)
 	if err != nil {
 		return log, fmt.Errorf("read log: %w", err)
 	}

@@ -13,9 +13,38 @@ var jaxWords = []entry{
 	{words: []string{"ran out of memory in memory space"}, endings: []*ending{jaxExhausted}},
 	{words: []string{"failed to allocate request for"}, endings: []*ending{jaxExhausted}},
 	{words: []string{"at the bottom of memory"}, endings: []*ending{jaxExhausted}},
+	{words: []string{"exceeded hbm capacity by", "total hbm usage >=", "program hbm requirement"},
+		endings: []*ending{xlaTable}},
 }
 
 var jaxExhausted = &ending{kind: "jax_exhausted", read: readJAX, frames: true, mayPass: true}
+
+// xlaTable is the compiler's table of a program's memory where the message above it is missing.
+var xlaTable = &ending{kind: "jax_exhausted", read: readXLATable, frames: true}
+
+var (
+	xlaTotal  = pattern(`total hbm usage >= {size}`)
+	xlaNeeds  = pattern(`program hbm requirement {size}`)
+	xlaBeyond = pattern(`exceeded hbm capacity by {size}`)
+	xlaHeader = pattern(`resource_exhausted|ran out of memory in memory space|at the bottom of memory`)
+)
+
+func readXLATable(p *passage) *Crash {
+	t := strings.Join(append(p.above(12), p.following(12)...), "\n")
+	beyond := sizeIn(xlaBeyond, t)
+	if xlaHeader.MatchString(t) || beyond == nil && !strings.Contains(t, "Largest program allocations") {
+		return nil // the message itself, or the table of a program that fits
+	}
+	c := &Crash{Class: Exhausted, Sure: 0.85, Where: event.WhereGPU, Framework: "jax",
+		Requested: firstSize(sizeIn(xlaTotal, t), sizeIn(xlaNeeds, t))}
+	if c.Requested != nil && beyond != nil {
+		c.Capacity = minus(c.Requested, beyond)
+	}
+	if m := xlaUsedOf.FindStringSubmatch(t); m != nil {
+		c.Requested, c.Capacity = parseSize(m[1], m[2]), parseSize(m[3], m[4])
+	}
+	return c
+}
 
 var (
 	xlaAsked  = pattern(`(?:trying to allocate|allocating|failed to allocate request for|attempting to (?:reserve|allocate)) {size}`)

@@ -27,7 +27,7 @@ var kernelWords = []entry{
 		"exitcode  : -9", "exited with -9",
 		"code: -9", "status -9", "code -9", "exit -9", "return code -9", "returncode=-9",
 		"exitcode -9", "exitcode=-9", "code = -9", "returncode: -9", "exit status -9",
-		"code=-9"}, endings: []*ending{exit137}},
+		"code=-9", "with -9", "code (-9", "signal -9", "code is -9"}, endings: []*ending{exit137}},
 	{words: []string{"killing subprocess"}, endings: []*ending{launcherKill}},
 }
 

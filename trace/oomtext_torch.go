@@ -42,7 +42,9 @@ var torchWords = []entry{
 	{words: []string{"is allocated by pytorch"}, endings: []*ending{torchTail}},
 	{words: []string{"no executable batch size"}, endings: []*ending{noBatchLeft}},
 	{words: []string{"preempted by preemptionmode"}, endings: []*ending{cachePreempted}},
-	{words: []string{"bus error"}, endings: []*ending{bareBus}},
+	{words: []string{"bus error", "sigbus", "code: -7", "code -7", "code  : -7", "code=-7", "code = -7",
+		"status -7", "with -7", "signal 7", "signal: 7", "code 135", "code: 135"},
+		endings: []*ending{bareBus}},
 	{words: []string{"error out of memory at line"}, endings: []*ending{torchRaw}},
 	{words: []string{"assert: out of memory", "cuda runtime error at", "cuda error at",
 		"cudaassert", "checkcudaerrors"}, endings: []*ending{ownCheck}},
@@ -532,7 +534,8 @@ func readCachePreempted(*passage) *Crash {
 }
 
 // busForm is how shells, Python and launchers write that a process got SIGBUS.
-var busForm = later(`(?:^|[:\d)\]] +)Bus error\b|Bus error(?: \(core dumped\)|: \d|\s*$)|SIGBUS|bus error encountered`)
+var busForm = later(`(?:^|[:\d)\]] +)Bus error\b|Bus error(?: \(core dumped\)|: \d|\s*$)|SIGBUS|bus error encountered|` +
+	`(?i:code|status|with)[ :=]{1,5}-7\b|(?i:signal):? 7\b|(?i:code):? 135\b`)
 
 // readBareBus reads a bus error without the sentence that PyTorch adds: a page of a full /dev/shm,
 // most often.

@@ -1,0 +1,42 @@
+package explain
+
+import (
+	"strconv"
+
+	"memroom/lazyregexp"
+	"memroom/remedy"
+)
+
+// Darknet's two settings of a batch: how many samples a step has, and in how many parts it goes
+// through the network.
+var (
+	netBatch   = lazyregexp.New(`\bbatch(?:[_ ]?size)?(?: (?:is|of|to))? ?[=:]? ?(\d{1,4})\b`)
+	netDivided = lazyregexp.New(`\bsubdivisions?(?: (?:is|of|to))? ?[=:]? ?(\d{1,4})\b`)
+)
+
+// darknetParts: what Darknet computes at once is its batch divided by its subdivisions.
+func darknetParts(f *Facts, _ Sums) (judged, bool) {
+	m, d := netBatch.FindStringSubmatch(f.text), netDivided.FindStringSubmatch(f.text)
+	if !onCard(f.Crash) || m == nil || d == nil {
+		return judged{}, false
+	}
+	n, _ := strconv.Atoi(m[1])
+	parts, _ := strconv.Atoi(d[1])
+	if parts < 1 || n < 1 {
+		return judged{}, false
+	}
+	smaller := ownCure{remedy.SmallerImage, "a smaller input of the network, and one that stays so",
+		"width=416 height=416 in [net] (multiples of 32), random=0 in every [yolo]: with random=1 the input grows up to 1.4 times"}
+	if n > parts {
+		j := because(CauseBatch, "", 0.6, "batch %d in %d subdivisions is %d images at once", n, parts, n/parts).
+			saying("%d images at once are too many", n/parts)
+		j.words = []ownCure{{remedy.MicroBatch, "fewer images at once, with the same batch", "subdivisions=" + strconv.Itoa(min(n, 2*parts))}, smaller}
+		return j, true
+	}
+	j := because(CauseBatch, "one_sample", 0.65, "batch %d in %d subdivisions is one image at a time already: more of them do not help",
+		n, parts)
+	j = j.also("where random=1 is set the network's input changes every 10 batches, so that it fails after some time")
+	j.words = []ownCure{smaller}
+	j.cures = []remedy.ID{remedy.SmallerImage}
+	return j.saying("one image alone is too large for the network's input size"), true
+}

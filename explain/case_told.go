@@ -1,0 +1,246 @@
+package explain
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"memroom/event"
+	"memroom/lazyregexp"
+	"memroom/remedy"
+	"memroom/trace"
+)
+
+// moment is what a person's words about an end tell: when it came, or what was under way. The first
+// row whose words stand in a text counts.
+type moment struct {
+	said   *lazyregexp.Regexp // in what the person wrote about the end
+	also   *lazyregexp.Regexp // anywhere in the text; nil: nothing more is asked for
+	unless *lazyregexp.Regexp // anywhere in the text
+	where  []event.Where      // nil: any
+	// holds also where a program's message shows the end, without a traceback or a cause
+	always bool
+	fits   func(*Facts) bool // nil: always
+
+	cause  Cause
+	detail string
+	sure   float64
+	says   string // the clause of the verdict
+	shows  string // what it means, after the person's words
+	cures  []remedy.ID
+	words  []ownCure
+	write  func(*Facts) []ownCure // makes them of the text, where they depend on it
+}
+
+// ownCure is a cure in the words of a case, which the catalogue has for another circumstance only.
+type ownCure struct {
+	id    remedy.ID
+	title string
+	args  string
+}
+
+var (
+	device = []event.Where{event.WhereGPU, event.WhereMPS}
+	ofHost = []event.Where{event.WhereHost, event.WhereCgroup}
+)
+
+// Words about the time of an end.
+const (
+	beforeNoun = `(?:when(?:ever)?|while|whilst|during|in|at|on|upon|after|before|once|every time|as soon as|doing|for|by|start(?:s|ing|ed)?|beg[iu]n(?:s|ning)?|run(?:s|ning)?)`
+	aFewWords  = `(?:[\w'"/-]+ ){0,4}?`
+)
+
+var moments = []moment{
+	{said: re(`wak(?:e|es|ing)[_ -]?up|\bsleep(?:[_ ]mode|ing)?\b`), also: re(`\bvllm|sglang|rollout`), where: device, always: true,
+		cause: CauseSetting, detail: "engine_wakes", sure: 0.7,
+		says:  "an inference engine wants its share of the card back, and the trainer still holds memory there",
+		shows: "the engine takes its share as a whole; what the trainer holds (weights, states, cached blocks) must fit beside it",
+		write: besideEngine},
+	{said: re(`(?:gather|concat|collect|accumulat|stor|keep|append|cat)\w*[^.\n]{0,60}\b(?:predictions?|outputs?|logits|results)\b|\b(?:predictions?|outputs?|logits)\b[^.\n]{0,40}(?:gather|accumulat|kept|stored|in (?:a )?(?:single|one) array)|compute_metrics|nested_concat`),
+		also: re(`\beval|predict|validat|metric`), cause: CauseBatch, detail: "eval_outputs", sure: 0.65,
+		shows: "they grow with the number of samples, whatever the batch"},
+	{said: re(beforeNoun + ` ` + aFewWords + `(?:validat\w+|evaluat\w+|eval\b|testing\b|test (?:set|phase|step|epoch|time|loop)|predict\w*|inference (?:on|of|step|phase))|(?:验证|评估|测试|推理)(?:时|阶段|过程|集|的时候|完)|\b(?:validation|evaluation|eval|prediction)\b[^.\n]{0,30}\b(?:oom|out of memory|crash\w*|fail\w*|error|memory|killed)`),
+		where: device, cause: CauseBatch, detail: "eval_batch", sure: 0.55,
+		unless: re(`\bvllm\b|\bsglang\b|llama\.cpp|\bollama\b`),
+		says:   "it comes with the evaluation", shows: "evaluation has a batch size of its own, and may keep the outputs of all batches"},
+	{said: re(beforeNoun + ` ` + aFewWords + `(?:validat\w+|evaluat\w+|eval\b|testing\b|predict\w*)|(?:验证|评估|测试)(?:时|阶段|过程|集|的时候|完)`),
+		where: ofHost, cause: CauseHostData, detail: "eval_phase", sure: 0.55,
+		says: "it comes with the evaluation", shows: "what is kept of every batch (predictions, masks, labels) adds up in host memory, on every rank"},
+	{said: re(`(?:when|while|during|at|on|upon|before|trying to|once|after) ` + aFewWords + `(?:sav(?:e|es|ing|ed)\b|checkpointing (?:the )?(?:model|state)|writ\w+ (?:\w+ )?checkpoint|save_\w+)|\bsav(?:e|ing) (?:\w+ ){0,3}(?:checkpoint|model|state|weights)|(?:after|when) (?:the )?(?:training|train|last epoch|final epoch|finetuning|fine-tuning) (?:is |was |has |had )?(?:finish|complet|done|end)\w*|after (?:the )?(?:last|final) (?:epoch|step)|保存(?:模型|权重|检查点|checkpoint)?(?:时|的时候)`),
+		always: true, unless: re(`reduc\w+ the batch size (?:solved|fixed)`), cause: CauseModel, detail: "checkpoint_save", sure: 0.6,
+		says: "it comes when a checkpoint is saved", shows: "a gathered or copied set of weights and states comes beside what is there"},
+	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an |from )?(?:\w+ )?(?:checkpoint|optimizer|optim)\b|from (?:a |the |my |last |previous )(?:\w+ )?checkpoint|断点|恢复训练`),
+		where: device, cause: CauseModel, detail: "load_to_card", sure: 0.6,
+		says: "it comes when training continues from a checkpoint", shows: "the saved weights and optimizer states are restored beside those that the card holds already"},
+	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an )?(?:\w+ )?(?:checkpoint|optimizer|optim)\b`),
+		where: ofHost, cause: CauseModel, detail: "resume_host", sure: 0.55,
+		says: "it comes when a checkpoint is loaded", shows: "each rank reads the whole of it into host memory"},
+	{said: re(`\bmerg(?:e|es|ing)\b[^.\n]{0,50}(?:lora|adapter|weight|model|peft)|merge_and_unload`), cause: CauseModel, detail: "merge", sure: 0.6,
+		says: "it comes when adapters are merged", shows: "merging needs the full weights, unpacked, beside what is there"},
+	{said: re(`tokeniz\w+|num_proc|pre-?process\w*|\bmap\(|\.map\b|dataset\.map|datasets map|分词`), where: ofHost, always: true, fits: manyProcesses,
+		cause: CauseHostData, detail: "map_writer", sure: 0.65,
+		says: "each process that prepares the data has a copy of what it needs", shows: "each process has its own interpreter, tokenizer and results",
+		cures: []remedy.ID{remedy.MapProcesses, remedy.RaiseLimit}},
+	{said: re(`full[ -_]?batch|(?:whole|entire|full) graph|full_batch`), also: re(`graph|\bgnn|\bgcn|sage\b|\bogb|torch_geometric|\bdgl|\bnode`), where: device, always: true,
+		cause: CauseBatch, detail: "one_tensor", sure: 0.7,
+		says:  "the whole graph is computed at once",
+		shows: "in full-batch training the activations of all nodes and edges lie on the card together",
+		words: []ownCure{{remedy.InParts, "train on sampled neighbourhoods or clusters of the graph", "NeighborLoader(data, num_neighbors=[15, 10], batch_size=1024), or ClusterLoader; DGL: NeighborSampler([15, 10])"},
+			{remedy.SmallerLayer, "a smaller network: its activations count for every node", "fewer hidden channels, then fewer layers"}}},
+	{also: replayed, where: ofHost, always: true, fits: bareHostEnd, cause: CauseHostData, detail: "kept_arrays", sure: 0.55,
+		says:  "the replay buffer may be what fills it",
+		shows: "it grows with every step until it has its full size",
+		words: []ownCure{{remedy.SmallerBuffer, "keep fewer steps in the replay buffer", "a tenth of replay size (replay.size, buffer_size, capacity), and uint8 for images"},
+			{remedy.FewerProcesses, "fewer environments at once", "fewer envs (num_envs, envs.amount): each is a process with its own copy"}}},
+	{said: atStart, where: device, fits: statesOnly, cause: CauseModel, detail: "optimizer_step", sure: 0.6,
+		says:  "what the model itself needs does not fit (weights, gradients, optimizer states)",
+		shows: "it fails at the start, and batch and activations are as small as they can be made",
+		write: fewerStates},
+	{said: re(`(?:first|single|one|1|0th|zeroth|main|master) (?:gpu|card|rank)\b[^.\n]{0,50}(?:more|full|only|oom|out of memory|all|most)|(?:gpu|card|cuda):? ?0\b[^.\n]{0,50}(?:more|full|oom|out of memory|most|higher|while)|(?:only|all)[^.\n]{0,30}(?:gpu|card|cuda):? ?0\b`),
+		also: re(`ddp|dataparallel|data parallel|torchrun|multi[- ]?gpu|distributed|\d ?(?:x ?)?(?:gpus|cards)`), where: device,
+		cause: CauseUnknown, detail: "ranks_on_card", sure: 0,
+		says:  "the first card holds more than the others",
+		shows: "either every rank has something on the first card (its context, a checkpoint that was loaded there), or DataParallel gathers outputs there",
+		words: []ownCure{{remedy.SelectCard, "each rank on its own card, before anything touches CUDA", "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])); torch.load(..., map_location='cpu')"},
+			{remedy.DDP, "where it is nn.DataParallel: one process for each card", "torchrun --nproc_per_node=N with DistributedDataParallel"}}},
+	{said: rises, where: device, cause: CauseLeak, detail: "", sure: 0.55,
+		says: "memory is said to grow while it runs", shows: "something is kept from step to step: a loss with its graph, outputs in a list, a cache"},
+	{said: rises, where: ofHost, cause: CauseLeak, detail: "growth_host", sure: 0.55,
+		says: "host memory is said to grow while it runs", shows: "something is kept from step to step: by the loader's workers, in a list, in a cache"},
+	{said: late, where: ofHost, always: true, fits: bareHostEnd, cause: CauseLeak, detail: "growth_host", sure: 0.5,
+		says:  "it came late, as where host memory grows while it runs",
+		shows: "what a step needs did fit: copies in the loader's workers, or results that are kept, add up",
+		cures: []remedy.ID{remedy.DataLoaderWorkers, remedy.KeepLess, remedy.RaiseLimit}},
+	{said: late, where: device, cause: CauseUnknown, detail: "late", sure: 0,
+		says: "it came late: the model and the usual batch fit", shows: "either one batch is larger than those before (longer or larger samples), or something is kept from step to step"},
+	{said: re(beforeNoun + ` ` + aFewWords + `load(?:s|ing|ed)?\b|\bload(?:ing)? (?:the |a |my |this )?(?:\w+ ){0,2}(?:model|weights|pipeline|checkpoint shards)|can(?:not|'t) (?:even )?load|from_pretrained|加载(?:模型|权重)`),
+		cause: CauseModel, detail: "load", sure: 0.6,
+		says: "it comes while the weights are loaded", shows: "no batch has run yet"},
+	{said: re(`\b(?:since|after) (?:\w+ ){0,3}?(?:upgrad|updat)\w*|(?:previous|old(?:er)?|earlier|prior) (?:version|release|commit)s?\b[^.\n]{0,60}(?:work|fine|ok|no problem|less|fit)|\bdowngrad\w+|\bregression\b|(?:works?|fine|ok) (?:with|in|on|using) (?:version |v|==)?\d+\.\d+`),
+		cause: CauseSetting, detail: "", sure: 0.55,
+		says:  "another release of a library is said to need less",
+		shows: "the program and its settings are the same",
+		words: []ownCure{{remedy.OtherVersion, "go back to the release that worked, and report the difference", "pip install 'PACKAGE==THE_VERSION_THAT_WORKED'   # then compare the defaults that changed"}}},
+}
+
+// re is short for a table's rows.
+var (
+	rises    = re(`\b(?:memory|mem|v?ram|rss|usage)\b[^\n]{0,60}?\b(?:increas|gr[eo]w|ris(?:e|ing)|climb|accumulat|leak|fills? (?:up )?(?:slowly|gradually|over|more)|go(?:es|ing)? up|went up|creep|never (?:released|freed))|\b(?:increas|grow|ris|climb)\w* (?:\w+ ){0,3}(?:memory|ram|vram)|\bleak\w*|(?:内存|显存)[^。\n]{0,16}(?:泄[漏露]|一直|不断|逐渐|持续|越来越|缓慢)`)
+	late     = re(`\b(?:after|within|until|at|around|about) (?:\w+ ){0,3}?(?:few|some|several|many|couple|certain|\d[\d.,]*k?|one|two|three|four|five|six|eight|ten|twelve|first|second|third|half|hundreds|thousands)(?: of| or so| more)?(?: \w+)? ?(?:epoch|epoche|epoches|iter|iteration|step|hour|batche?|minute|day|period)s?\b|\b(?:in the middle|halfway|midway|randomly|random (?:times?|steps?|moments?)|eventually|sometimes|after (?:a|some) (?:while|time|period)|after training for|(?:at|in|after|during) (?:the )?epoch ?[#:]? ?(?:[2-9]|\d\d+)\b|(?:at|after) (?:the )?step ?[#:]? ?\d{3,}|after \d+ ?%|\d+ ?% of (?:the )?training|over time|overnight)\b|训练(?:到|了|一段|几)[^。\n]{0,16}(?:后|时|轮|epoch|步)|跑了?一段时间|几个?(?:epoch|轮)`)
+	atStart  = re(`\b(?:first|very first|1st|initial) (?:training )?(?:step|iteration|iter|batch|forward|backward|epoch)|\bimmediate\w*|right away|straight away|\binstantly|at the (?:very )?(?:start|beginning)|as soon as|(?:before|without) (?:\w+ ){0,3}?(?:first|single|one) (?:step|iteration|batch)|\bstep 0\b|\bstart(?:s|ed|ing)? (?:of )?(?:the )?train|\bbeg[iu]n\w* (?:of )?(?:the )?train|刚开始|一开始`)
+	replayed = re(`\breplay(?:[/._ ](?:size|buffer|ratio|memory)|buffer)|experience (?:replay|buffer)|\bdreamer|\bmuzero\b|\brainbow\b`)
+)
+
+// bareHostEnd reports whether host memory ran out without a traceback or a figure of what was asked.
+func bareHostEnd(f *Facts) bool {
+	c := f.Crash
+	return onHost(c) && len(c.Frames) == 0 && c.Requested == nil && c.Framework != "ray"
+}
+
+// manyProcesses reports whether the text sets more than one process that prepares data.
+func manyProcesses(f *Facts) bool {
+	k, ok := f.key(Processes)
+	return ok && k.Number() > 1 && len(f.Crash.Frames) == 0
+}
+
+// statesOnly reports whether a training has made its activations as small as settings can.
+func statesOnly(f *Facts) bool {
+	_, checkpointed := f.Hints.Settings[string(remedy.Checkpointing)]
+	return trains(f.Crash, f.Hints) && f.batchOfOne() && checkpointed &&
+		f.Hints.Settings[string(remedy.LoRA)] == ""
+}
+
+// statesOf is how many values an optimizer keeps for each weight.
+var statesOf = []struct {
+	is    *lazyregexp.Regexp
+	name  string
+	count int
+}{
+	{re(`\bprodigy`), "Prodigy", 4}, {re(`\bdadapt\w*`), "D-Adaptation", 4},
+	{re(`(?:optim\w*["']?\s?[=: ]\s?["']?|optim\.)adamw?\b`), "Adam", 2},
+}
+
+// optimizerKey is the setting of an optimizer, as programs take it.
+var optimizerKey = lazyregexp.New(`(--?optim(?:izer)?(?:[_-](?:type|name))?[= ]["']?|\boptim(?:izer)?(?:_type|_name)?["']?\s?[=:]\s?["']?)(\w+)`)
+
+// fewerStates are cures of states that fill a card.
+func fewerStates(f *Facts) []ownCure {
+	smaller := "Adafactor, or AdamW in 8 bits"
+	for _, l := range f.lines {
+		if m := optimizerKey.FindStringSubmatch(l.Text); m != nil {
+			smaller = m[1] + "Adafactor instead of " + m[2] + "; or AdamW in 8 bits"
+			break
+		}
+	}
+	return []ownCure{{remedy.OptimizerAdafactor, "an optimizer that keeps little for each weight", smaller},
+		{remedy.LoRA, "train adapters (LoRA) or fewer layers", "states then exist for what is trained only; else offload them to host memory"}}
+}
+
+// besideEngine are cures where a trainer and an engine take turns on a card.
+func besideEngine(f *Facts) []ownCure {
+	share := "gpu_memory_utilization (mem_fraction_static) lower, by what the trainer holds"
+	if k, ok := f.key(Share); ok {
+		share = k.with(strconv.FormatFloat(max(0.2, k.Number()-0.2), 'g', 2, 64)) + " instead of " + k.Text
+	}
+	away, ok := f.Tool.setting(remedy.OptimizerOffload)
+	if !ok {
+		away = "the trainer's offload of optimizer and parameters"
+	}
+	return []ownCure{{remedy.ServingShare, "give the engine a smaller share of the card", share},
+		{remedy.OptimizerOffload, "take the trainer's states off the card while the engine runs",
+			away + "; torch.cuda.empty_cache() before the engine wakes up"}}
+}
+
+// toldCase explains an end that only a person tells of, be it with the name of a program's message.
+func toldCase(f *Facts, _ Sums) (judged, bool) {
+	c := f.Crash
+	named := onCard(c) && c.Sure <= 0.6 && len(c.Frames) == 0 && c.Requested == nil && c.Capacity == nil &&
+		c.Kind != "library_status"
+	if c.Kind != trace.KindTold && !named {
+		return judged{}, false
+	}
+	return byMoment(f, true)
+}
+
+// byMoment explains an end by what the person writes about it.
+func byMoment(f *Facts, told bool) (judged, bool) {
+	c := f.Crash
+	for _, text := range []string{f.Said.Of, f.Said.Near} {
+		for i := range moments {
+			m := &moments[i]
+			if !told && !m.always || m.where != nil && !slices.Contains(m.where, c.Where) ||
+				m.also != nil && !m.also.MatchString(f.text) || m.unless != nil && m.unless.MatchString(f.text) ||
+				m.fits != nil && !m.fits(f) {
+				continue
+			}
+			words := ""
+			if m.said != nil {
+				if words = m.said.FindString(text); words == "" {
+					continue
+				}
+			} else {
+				words = m.also.FindString(f.text)
+			}
+			return m.judge(f, words), true
+		}
+	}
+	return judged{}, false
+}
+
+func (m *moment) judge(f *Facts, words string) judged {
+	j := because(m.cause, m.detail, m.sure, "the text says %q: %s", short(strings.TrimSpace(words)), m.shows)
+	j.reason, j.cures, j.words = m.says, m.cures, m.words
+	if m.write != nil {
+		j.words = m.write(f)
+	}
+	if m.detail != "optimizer_step" {
+		return j
+	}
+	for _, o := range statesOf {
+		if o.is.MatchString(f.text) {
+			j = j.also("%s keeps %d more values for each weight, beside the weight and its gradient", o.name, o.count)
+			break
+		}
+	}
+	return j
+}
