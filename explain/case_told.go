@@ -59,14 +59,14 @@ var moments = []moment{
 	{said: re(`(?:gather|concat|collect|accumulat|stor|keep|append|cat)\w*[^.\n]{0,60}\b(?:predictions?|outputs?|logits|results)\b|\b(?:predictions?|outputs?|logits)\b[^.\n]{0,40}(?:gather|accumulat|kept|stored|in (?:a )?(?:single|one) array)|compute_metrics|nested_concat`),
 		also: re(`\beval|predict|validat|metric`), cause: CauseBatch, detail: "eval_outputs", sure: 0.65,
 		shows: "they grow with the number of samples, whatever the batch"},
-	{said: re(beforeNoun + ` ` + aFewWords + `(?:validat\w+|evaluat\w+|eval\b|testing\b|test (?:set|phase|step|epoch|time|loop)|predict\w*|inference (?:on|of|step|phase))|(?:验证|评估|测试|推理)(?:时|阶段|过程|集|的时候|完)|\b(?:validation|evaluation|eval|prediction)\b[^.\n]{0,30}\b(?:oom|out of memory|crash\w*|fail\w*|error|memory|killed)`),
+	{said: re(beforeNoun + ` ` + aFewWords + `(?:validat\w+|evaluat\w+|eval\b|testing\b|test (?:set|phase|step|epoch|time|loop)|predict\w*)|(?:验证|评估|测试)(?:时|阶段|过程|集|的时候|完)|\b(?:validation|evaluation|eval|prediction)\b[^.\n]{0,30}\b(?:oom|out of memory|crash\w*|fail\w*|error|memory|killed)`),
 		where: device, cause: CauseBatch, detail: "eval_batch", sure: 0.55,
-		unless: re(`\bvllm\b|\bsglang\b|llama\.cpp|\bollama\b`),
+		unless: re(`\bvllm\b|\bsglang\b|llama\.cpp|\bollama\b|predict\w*\(?[^.\n]{0,30}\bloop`),
 		says:   "it comes with the evaluation", shows: "evaluation has a batch size of its own, and may keep the outputs of all batches"},
 	{said: re(beforeNoun + ` ` + aFewWords + `(?:validat\w+|evaluat\w+|eval\b|testing\b|predict\w*)|(?:验证|评估|测试)(?:时|阶段|过程|集|的时候|完)`),
 		where: ofHost, cause: CauseHostData, detail: "eval_phase", sure: 0.55,
 		says: "it comes with the evaluation", shows: "what is kept of every batch (predictions, masks, labels) adds up in host memory, on every rank"},
-	{said: re(`(?:when|while|during|at|on|upon|before|trying to|once|after) ` + aFewWords + `(?:sav(?:e|es|ing|ed)\b|checkpointing (?:the )?(?:model|state)|writ\w+ (?:\w+ )?checkpoint|save_\w+)|\bsav(?:e|ing) (?:\w+ ){0,3}(?:checkpoint|model|state|weights)|(?:after|when) (?:the )?(?:training|train|last epoch|final epoch|finetuning|fine-tuning) (?:is |was |has |had )?(?:finish|complet|done|end)\w*|after (?:the )?(?:last|final) (?:epoch|step)|保存(?:模型|权重|检查点|checkpoint)?(?:时|的时候)`),
+	{said: re(`(?:when|while|during|at|on|upon|before|trying to|once|after) ` + aFewWords + `(?:sav(?:e|es|ing|ed)\b|checkpointing (?:the )?(?:model|state)|(?:the |a )?checkpoint (?:\w+ ){0,2}?(?:saved|written)|writ\w+ (?:\w+ )?checkpoint|save_\w+)|\bsav(?:e|ing) (?:\w+ ){0,3}(?:checkpoint|model|state|weights)|(?:after|when) (?:the )?(?:training|train|last epoch|final epoch|finetuning|fine-tuning) (?:is |was |has |had )?(?:finish|complet|done|end)\w*|after (?:the )?(?:last|final) (?:epoch|step)|保存(?:模型|权重|检查点|checkpoint)?(?:时|的时候)`),
 		always: true, unless: re(`reduc\w+ the batch size (?:solved|fixed)`), cause: CauseModel, detail: "checkpoint_save", sure: 0.6,
 		says: "it comes when a checkpoint is saved", shows: "a gathered or copied set of weights and states comes beside what is there"},
 	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an |from )?(?:\w+ )?(?:checkpoint|optimizer|optim)\b|from (?:a |the |my |last |previous )(?:\w+ )?checkpoint|断点|恢复训练`),
@@ -92,6 +92,10 @@ var moments = []moment{
 		shows: "it grows with every step until it has its full size",
 		words: []ownCure{{remedy.SmallerBuffer, "keep fewer steps in the replay buffer", "a tenth of replay size (replay.size, buffer_size, capacity), and uint8 for images"},
 			{remedy.FewerProcesses, "fewer environments at once", "fewer envs (num_envs, envs.amount): each is a process with its own copy"}}},
+	{also: manyWeights, where: device, fits: statesBeyondCard, cause: CauseModel, detail: "optimizer_step", sure: 0.6,
+		says:  "training all weights takes more than the cards have",
+		shows: "each weight needs 16 bytes in training with Adam (weight, gradient, two states, a copy in 32 bits)",
+		write: fewerStates},
 	{said: atStart, where: device, fits: statesOnly, cause: CauseModel, detail: "optimizer_step", sure: 0.6,
 		says:  "what the model itself needs does not fit (weights, gradients, optimizer states)",
 		shows: "it fails at the start, and batch and activations are as small as they can be made",
@@ -113,7 +117,27 @@ var moments = []moment{
 		cures: []remedy.ID{remedy.DataLoaderWorkers, remedy.KeepLess, remedy.RaiseLimit}},
 	{said: late, where: device, cause: CauseUnknown, detail: "late", sure: 0,
 		says: "it came late: the model and the usual batch fit", shows: "either one batch is larger than those before (longer or larger samples), or something is kept from step to step"},
-	{said: re(beforeNoun + ` ` + aFewWords + `load(?:s|ing|ed)?\b|\bload(?:ing)? (?:the |a |my |this )?(?:\w+ ){0,2}(?:model|weights|pipeline|checkpoint shards)|can(?:not|'t) (?:even )?load|from_pretrained|加载(?:模型|权重)`),
+	{said: re(`\b(?:read|load|open|prepar|build|process|creat)\w* (?:in )?(?:the |my |a |all |whole |entire |full |this |of )*(?:\w+ ){0,2}?(?:data ?sets?|data(?:base)?|csv|files|images|corpus|arrays?|h5|hdf5|parquet|json|samples|videos)\b|\bread_csv|load_dataset|(?:full|whole|entire|large[r]?|big(?:ger)?) data ?set|读取数据|加载数据`), where: ofHost, always: true, fits: bareHostEnd,
+		cause: CauseHostData, detail: "", sure: 0.55,
+		says: "the data that is read may be held as a whole", shows: "what is read into lists, arrays or frames stays in host memory",
+		cures: []remedy.ID{remedy.StreamData, remedy.RaiseLimit}},
+	{said: re(`(?:not|never|n't) (?:be |been |being |get |gets )?(?:fully |completely )?(?:released?|freed|free|cleared|cleaned|returned|given back)|\bsecond (?:call|run|training|time|model|trial|fold)\b|(?:next|each|every) (?:fold|trial|run|model)\b`), where: device,
+		cause: CauseLeak, detail: "", sure: 0.55, unless: re(`\bvllm\b|\bsglang\b`),
+		says:  "what an earlier part of the same process made is still held",
+		shows: "tensors stay on the card as long as anything refers to them (a trainer, an exception, a cell's output)",
+		words: []ownCure{{remedy.ReleaseModels, "let go of the model, its optimizer and the trainer first", "del model, optimizer, trainer; gc.collect(); torch.cuda.empty_cache()"},
+			{remedy.FreshProcess, "a process of its own for each part", "run training, folds and evaluation as separate commands"}}},
+	{said: re(`(?:seq\w*|length|context|tokens?|ctx|max_?\w*len\w*)\b[^.\n]{0,40}?\b(?:[4-9]\d{3}|\d{5,6}|[4-9]k|\d{2,3}k)\b|\b(?:long(?:er)?|large(?:r)?) (?:context|sequence|input|prompt|document|text|audio)s?\b|长(?:文本|序列|上下文)`), where: device,
+		cause: CauseBatch, detail: "", sure: 0.6,
+		says:  "its sequences are long, and what is computed grows with their length",
+		shows: "activations and logits grow with every token of a sample",
+		cures: []remedy.ID{remedy.ShorterSequence, remedy.Checkpointing, remedy.Attention, remedy.ChunkedLoss, remedy.MicroBatch}},
+	{said: re(`\blong (?:video|clip|movie)s?\b|\b(?:high|higher|large|larger|big|bigger|4k|full)[ -](?:res(?:olution)?|images?|pictures?|frames?|volumes?)\b|\b(?:image|input|frame|crop|volume)s?(?: (?:size|resolution|dimension)s?)?(?: (?:is|are|of|with|at))* \(?\d{3,5} ?[x×*] ?\d{3,5}|\b\d{3,5} ?[x×*] ?\d{3,5}(?: ?[x×*] ?\d+)?\b`), where: device,
+		cause: CauseBatch, detail: "", sure: 0.55,
+		says:  "its inputs are large, and what is computed grows with their size",
+		shows: "activations grow with the pixels, frames or voxels of one input",
+		cures: []remedy.ID{remedy.SmallerImage, remedy.MicroBatch, remedy.Checkpointing, remedy.MixedPrecision}},
+	{said: re(`(?:when(?:ever)?|while|whilst|during|in|at|on|upon|before|by) ` + aFewWords + `load(?:s|ing|ed)?\b|\bload(?:ing)? (?:the |a |my |this )?(?:\w+ ){0,2}(?:model|weights|pipeline|checkpoint shards)|can(?:not|'t) (?:even )?load|from_pretrained|加载(?:模型|权重)`),
 		cause: CauseModel, detail: "load", sure: 0.6,
 		says: "it comes while the weights are loaded", shows: "no batch has run yet"},
 	{said: re(`\b(?:since|after) (?:\w+ ){0,3}?(?:upgrad|updat)\w*|(?:previous|old(?:er)?|earlier|prior) (?:version|release|commit)s?\b[^.\n]{0,60}(?:work|fine|ok|no problem|less|fit)|\bdowngrad\w+|\bregression\b|(?:works?|fine|ok) (?:with|in|on|using) (?:version |v|==)?\d+\.\d+`),
@@ -126,7 +150,7 @@ var moments = []moment{
 // re is short for a table's rows.
 var (
 	rises    = re(`\b(?:memory|mem|v?ram|rss|usage)\b[^\n]{0,60}?\b(?:increas|gr[eo]w|ris(?:e|ing)|climb|accumulat|leak|fills? (?:up )?(?:slowly|gradually|over|more)|go(?:es|ing)? up|went up|creep|never (?:released|freed))|\b(?:increas|grow|ris|climb)\w* (?:\w+ ){0,3}(?:memory|ram|vram)|\bleak\w*|(?:内存|显存)[^。\n]{0,16}(?:泄[漏露]|一直|不断|逐渐|持续|越来越|缓慢)`)
-	late     = re(`\b(?:after|within|until|at|around|about) (?:\w+ ){0,3}?(?:few|some|several|many|couple|certain|\d[\d.,]*k?|one|two|three|four|five|six|eight|ten|twelve|first|second|third|half|hundreds|thousands)(?: of| or so| more)?(?: \w+)? ?(?:epoch|epoche|epoches|iter|iteration|step|hour|batche?|minute|day|period)s?\b|\b(?:in the middle|halfway|midway|randomly|random (?:times?|steps?|moments?)|eventually|sometimes|after (?:a|some) (?:while|time|period)|after training for|(?:at|in|after|during) (?:the )?epoch ?[#:]? ?(?:[2-9]|\d\d+)\b|(?:at|after) (?:the )?step ?[#:]? ?\d{3,}|after \d+ ?%|\d+ ?% of (?:the )?training|over time|overnight)\b|训练(?:到|了|一段|几)[^。\n]{0,16}(?:后|时|轮|epoch|步)|跑了?一段时间|几个?(?:epoch|轮)`)
+	late     = re(`\b(?:after|within|until|at|around|about) (?:\w+ ){0,3}?(?:few|some|several|many|couple|certain|\d[\d.,]*k?|one|two|three|four|five|six|eight|ten|twelve|first|second|third|half|hundreds|thousands)(?: of| or so| more)?(?: \w+)? ?(?:epoch|epoche|epoches|iter|iteration|step|hour|batche?|minute|day|period)s?\b|\b(?:in the middle|halfway|midway|randomly|random (?:times?|steps?|moments?)|eventually|sometimes|after (?:a|some) (?:while|time|period)|after training for|(?:at|in|after|during) (?:the )?epoch ?[#:]? ?(?:[2-9]|\d\d+)\b|(?:at|after) (?:the )?step ?[#:]? ?\d{3,}|after \d+ ?%|\d+ ?% of (?:the )?training|over time|overnight|(?:second|third|fourth|2nd|3rd|4th|next) epoch)\b|第[二三四五六七八九十\d]+(?:个)?(?:轮|epoch)|训练(?:到|了|一段|几)[^。\n]{0,16}(?:后|时|轮|epoch|步)|跑了?一段时间|几个?(?:epoch|轮)`)
 	atStart  = re(`\b(?:first|very first|1st|initial) (?:training )?(?:step|iteration|iter|batch|forward|backward|epoch)|\bimmediate\w*|right away|straight away|\binstantly|at the (?:very )?(?:start|beginning)|as soon as|(?:before|without) (?:\w+ ){0,3}?(?:first|single|one) (?:step|iteration|batch)|\bstep 0\b|\bstart(?:s|ed|ing)? (?:of )?(?:the )?train|\bbeg[iu]n\w* (?:of )?(?:the )?train|刚开始|一开始`)
 	replayed = re(`\breplay(?:[/._ ](?:size|buffer|ratio|memory)|buffer)|experience (?:replay|buffer)|\bdreamer|\bmuzero\b|\brainbow\b`)
 )
@@ -141,6 +165,27 @@ func bareHostEnd(f *Facts) bool {
 func manyProcesses(f *Facts) bool {
 	k, ok := f.key(Processes)
 	return ok && k.Number() > 1 && len(f.Crash.Frames) == 0
+}
+
+// manyWeights is the size of a model in its name, in billions of weights.
+var manyWeights = re(`(?:\b|[a-z_-])(\d{1,3}(?:\.\d{1,2})?) ?b\b`)
+
+// statesBeyondCard reports whether training all weights of the model that is named needs more than
+// all cards that are named have. Where nothing of a shard is said each card holds all.
+func statesBeyondCard(f *Facts) bool {
+	m := manyWeights.FindStringSubmatch(f.Said.Of + f.text)
+	if m == nil || len(f.Cards) == 0 || !trains(f.Crash, f.Hints) || f.says("lora", "adapter", "freeze", "frozen", "peft") {
+		return false
+	}
+	billions, _ := strconv.ParseFloat(m[1], 64)
+	if billions < 0.5 {
+		return false
+	}
+	cards := 1
+	if f.says("zero", "fsdp", "deepspeed", "shard", "parallel") {
+		cards = max(8, f.World) // at most a machine's, where their number is not said
+	}
+	return 16e9*billions > 1.1*float64(cards)*float64(f.Cards[0].Size)
 }
 
 // statesOnly reports whether a training has made its activations as small as settings can.
@@ -196,10 +241,19 @@ func toldCase(f *Facts, _ Sums) (judged, bool) {
 	c := f.Crash
 	named := onCard(c) && c.Sure <= 0.6 && len(c.Frames) == 0 && c.Requested == nil && c.Capacity == nil &&
 		c.Kind != "library_status"
-	if c.Kind != trace.KindTold && !named {
+	if c.Kind != trace.KindTold && !named || has(c, trace.SignPredicts) {
 		return judged{}, false
 	}
-	return byMoment(f, true)
+	if j, ok := byMoment(f, true); ok {
+		return j, true
+	}
+	if !onCard(c) {
+		return judged{}, false
+	}
+	j := judged{cause: CauseUnknown, detail: "open"}.
+		also("the text does not say when it happens: at the start the step itself is too large, later something grows")
+	j.cures = f.makesSmaller()
+	return j, true
 }
 
 // byMoment explains an end by what the person writes about it.

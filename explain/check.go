@@ -76,7 +76,7 @@ var objections = []objection{
 }
 
 var (
-	triedBatch         = lazyregexp.New(`(?:batch|\bbs\b)[^.]{0,40}(?:\b1\b|one|small|still|same|also|too)|(?:reduc|lower|decreas|small|chang)\w*[^.]{0,30}batch|no matter[^.]{0,30}batch|regardless[^.]{0,30}batch`)
+	triedBatch         = lazyregexp.New(`(?:batch|\bbs\b)[^.]{0,40}(?:\b1\b|one|small|still|same|also|too)|(?:reduc|lower|decreas|small|chang)\w*[^.]{0,30}batch|no matter[^.]{0,30}batch|regardless[^.]{0,30}batch|batch[^\n]{0,30}\. (?:lower|reduc|decreas|sett|chang|halv)\w* it\b`)
 	triedPool          = lazyregexp.New(`expandable_segments|max_split|alloc_conf|empty_cache|fragment`)
 	triedToHost        = lazyregexp.New(`eval_accumulation`)
 	triedCheckpointing = lazyregexp.New(`gradient.checkpoint|activation.checkpoint|checkpointing`)

@@ -150,7 +150,7 @@ func keysIn(lines []trace.Line) []Key {
 				if of == "" || value == "" || value[0] < '0' || value[0] > '9' {
 					continue
 				}
-				text := strings.Trim(strings.TrimSpace(m[0]), "\"'`([{, ")
+				text := strings.TrimRight(strings.Trim(strings.TrimSpace(m[0]), "\"'`([{, "), ".")
 				if !slices.ContainsFunc(keys, func(k Key) bool {
 					return k.Name == name && (of != Processes || k.Value == value)
 				}) {
@@ -269,7 +269,10 @@ var triedSaid = lazyregexp.New(`(?i)\b(?:i(?:'ve| have)? (?:already |also )*(?:t
 	`still (?:get|got|oom|fails|happens|out of)|no (?:luck|effect|difference)|did(?:n't| not) help|does(?:n't| not) help|regardless of|no matter)[^\n]{0,200}`)
 
 // backwards are words that speak of what stands before them.
-var backwards = lazyregexp.New(`^(?i)(?:i(?:'ve| have)? )?(?:already |also )?tried (?:that|this|it|these|those|both|all|them)\b`)
+var backwards = lazyregexp.New(`^(?i)(?:i(?:'ve| have)? )?(?:already |also )?tried (?:that|this|it|these|those|both|all|them)\b|^(?i)(?:did|does)(?:n't| not) help|^(?i)no (?:luck|effect|difference)`)
+
+// saidBefore is how far before such words what they speak of may begin, in bytes.
+const saidBefore = 160
 
 func triedIn(lines []trace.Line) []string {
 	var tried []string
@@ -279,7 +282,7 @@ func triedIn(lines []trace.Line) []string {
 		}
 		if at := triedSaid.FindStringIndex(l.Text); at != nil {
 			if backwards.MatchString(l.Text[at[0]:]) {
-				at[0] = 0
+				at[0] = max(0, at[0]-saidBefore)
 			}
 			tried = append(tried, strings.ToLower(l.Text[at[0]:at[1]]))
 		}

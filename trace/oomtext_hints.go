@@ -246,6 +246,7 @@ var batchBlamed = later(`(?i)\b(?:lower|reduc|decreas|halv|dropp?|shrink|cut)\w*
 var batchIsOne = later(`(?i)\bno matter (?:what|which|how|the)\b[^.\n]{0,24}batch|regardless of (?:the )?` +
 	`batch|(?:even|already) (?:with|at|using) (?:a )?(?:batch|bs)[ _-]?(?:size)?(?: of| =|=)? ?(?:1|one)\b|` +
 	`batch[ _-]?size[^.\n]{0,30}\b(?:down to|until|to) (?:1|one)\b|` +
+	`batch[ _-]?size[^，。\n]{0,12}(?:设为|设置为|改为|改成|已经?是|是|为)\s?1(?:\D|$)|` +
 	`batch size per device[^\n=:]{0,12}[=:] ?1\b|batch size we found is 1\b|` +
 	`batch[ _-]?size(?:[^.\n]|\.\w){0,30} to \[?(?:\d+ or )?1\b|batch size per (?:device|gpu|card) is (?:only )?1\b|` +
 	`\b(?:one|1|single) (?:img|image|sample|example|clip|volume)s? (?:per|on each|on every|a) (?:gpu|card|device)`)

@@ -31,7 +31,7 @@ const (
 var asserted = []*expression{
 	later(`(?i)\b(?:go(?:es|ing|ne)?|went|r[ua]n(?:s|ning)?|fall(?:s|ing)?|becom(?:es?|ing)|is|was|are|gets?|got|getting|still|always|immediately|then|quickly|eventually|soon|directly|just|will|instantly|suddenly|easily) ` +
 		`(?:\w+ ){0,2}?(?:out[ -]of[ -]` + toldKind + toldMemory + `|o\.?o\.?m\b|short (?:of|on) ` + toldKind + toldMemory + `|low on ` + toldKind + toldMemory + `)`),
-	later(`(?i)\b(?:get(?:s|ting)?|got|hit(?:s|ting)?|fac(?:e[sd]?|ing)|met|meet(?:s|ing)?|encounter(?:s|ed|ing)?|experienc(?:e[sd]?|ing)|having|have|has|had|see(?:s|ing)?|saw|show(?:s|ed|n|ing)?|throw(?:s|ing|n)?|threw|rais(?:e[sd]?|ing)|report(?:s|ed|ing)?|g[ia]ves?|giving|caus(?:e[sd]?|ing)|lead(?:s|ing)? to|led to|result(?:s|ed|ing)? in|end(?:s|ed|ing)? (?:up )?(?:in|with)|` +
+	later(`(?i)\b(?:get(?:s|ting)?|got|hit(?:s|ting)?|fac(?:e[sd]?|ing)|met|meet(?:s|ing)?|encounter(?:s|ed|ing)?|experienc(?:e[sd]?|ing)|having|have|has|had|see(?:s|ing)?|saw|show(?:s|ed|n|ing)?|throw(?:s|ing|n)?|threw|rais(?:e[sd]?|ing)|report(?:s|ed|ing)?|sa(?:ys|id)|prints?|complain(?:s|ed)?|g[ia]ves?|giving|caus(?:e[sd]?|ing)|lead(?:s|ing)? to|led to|result(?:s|ed|ing)? in|end(?:s|ed|ing)? (?:up )?(?:in|with)|` +
 		`crash(?:es|ed|ing)?(?: \w+)? (?:with|due to|because of|by|for|from|on)|crash(?:es|ed|ing)?|fail(?:s|ed|ing|ure)?(?: \w+)? (?:with|due to|because of|by|for|from)|die[sd]? (?:of|from|with|due to)|stop(?:s|ped)? (?:with|due to|because of|by)|kill(?:s|ed)? (?:by|due to|because of|for)|abort(?:s|ed)? (?:with|due to)|trigger(?:s|ed|ing)?|suffer(?:s|ed|ing)? from|run(?:s|ning)? into|ran into|occur(?:s|red)?|produc(?:e[sd]?|ing)|due to|because of|error(?: is)?:?|exceed(?:s|ed|ing)?|always|still|from|with) ` +
 		`(?:\w+ ){0,3}?["'` + "`" + `(]{0,2}` + toldKind + `(?:\bo\.?o\.?ms?\b|out[ -]of[ -]?` + toldKind + toldMemory + `|outofmemory\w*|memoryerror|` + toldMemory + `[ -](?:error|shortage|overflow|exhaust\w*|explo\w*|limit(?: exceeded)?|allocation (?:error|failure)|capacity|insufficien\w*|crash)|(?:insufficient|not enough|lack of|shortage of|exhausted|limited) ` + toldKind + toldMemory + `\b)`),
 	later(`(?i)\b(?:out[ -]of[ -](?:` + toldKind + `)?` + toldMemory + `|o\.?o\.?m)['s]{0,2} ?(?:error|issue|problem|exception|kill(?:s|ed|er)?|crash(?:es|ed)?|happen\w*|occur\w*|appear\w*|failure|bug|again)?s? ?` +
@@ -56,7 +56,11 @@ var weakly = []*expression{
 
 // endings of a program without its own word for memory, which count where memory is spoken of near.
 var endedHard = later(`(?i)\b(?:get(?:s|ting)?|got|is|was|being|been|are|were|be|just|silently|randomly|automatically|finally|process) (?:\w+ ){0,2}?killed\b|\bsigkill\b|\b(?:signal|exit(?:s|ed)?(?: with)?(?: (?:code|status))?|returned?(?: code)?|status|exitcode) ?[:=(]{0,2} ?(?:-9|9|137)\b|` +
-	`\b(?:machine|computer|system|server|pc|laptop|desktop|node|ssh|whole thing|everything) (?:\w+ ){0,2}?(?:freez\w*|froze\w*|hangs?|hung|crash(?:es|ed)?|reboots?|rebooted|unresponsive|locks? up)|(?:kernel|session|colab|notebook|runtime) (?:\w+ ){0,2}?(?:crash(?:es|ed)?|die[sd]|restart(?:s|ed)?)|(?:被|自动)(?:系统)?(?:杀死|杀掉|kill)|(?:死机|卡死|崩溃)`)
+	`\b(?:machine|computer|system|server|pc|laptop|desktop|node|ssh|whole thing|everything) (?:\w+ ){0,2}?(?:freez\w*|froze\w*|hangs?|hung|crash(?:es|ed)?|reboots?|rebooted|unresponsive|locks? up)|(?:kernel|session|colab|notebook|runtime|it|then|training|program|process|script|job|run) (?:\w+ ){0,2}?(?:crash(?:es|ed)?|die[sd]|stops|aborts|restart(?:s|ed)?)|(?:被|自动)(?:系统)?(?:杀死|杀掉|kill)|(?:死机|卡死|崩溃)`)
+
+// killedOnly is a program that was killed, as somebody says who names no reason.
+var killedOnly = later(`(?i)(?:prints?|printed|says?|shows?|outputs?|only|just|message|error|with|see|get|got)\b[^.\n]{0,20}["'\x60]killed["'\x60]|^\W*(?:process |program |training |script )?(?:is |was |gets? |got )?killed\b|` +
+	`\b(?:process|program|training|script|job|it|python|run) (?:is|was|gets?|got|has been|is being|just gets?) (?:\w+ ){0,2}?killed\b(?: (?:by|after|when|while|during|at|without)\b|[.,\n]|$)`)
 
 // rising are sentences about memory that grows and stays.
 var rising = later(`(?i)\b(?:` + toldMemory + `|rss)\b(?:[^.\n]|\.\d){0,50}?\b(?:keep(?:s|ing)?|kept|slowly|gradual(?:ly)?|constant(?:ly)?|steadi(?:ly)?|steady|continu\w+|linear(?:ly)?|always|increasingly|indefinitely|monoton\w+|over time|never|each|every|more and more)\b(?:[^.\n]|\.\d){0,30}?\b(?:increas\w*|gr[eo]w\w*|ris(?:e[sn]?|ing)|rose|climb\w*|accumulat\w*|leak\w*|go(?:es|ing)? up|went up|releas\w+|freed|fill\w*|creep\w*)|` +
@@ -166,7 +170,7 @@ func (s *sentence) claims(is *expression) bool {
 	before, after := s.text[:at[0]], s.text[at[1]:]
 	inside := s.text[at[0]:at[1]]
 	if asksWhether.MatchString(after) || strings.HasSuffix(strings.TrimSpace(s.text), "?") &&
-		questions.MatchString(s.text) || wentOn.MatchString(s.text) {
+		questions.MatchString(s.text) || wentOn.MatchString(s.text) || triedLess.MatchString(s.text) {
 		return false
 	}
 	if unlikely.MatchString(before) && !notMine.MatchString(before) || takenBack.MatchString(after) {
@@ -179,6 +183,8 @@ var (
 	// questions are sentences that ask whether memory is the reason
 	questions   = later(`(?i)^\W*(?:is|was|could|can|does|do|did|would|should|may|might|has|are|what|how|why (?:don't|not)|any)\b`)
 	asksWhether = later(`^[^。？?！!]{0,12}吗|^[^。？?！!]{0,6}(?:か|かな)[？?]`)
+	// triedLess is what tuners print that go on with less
+	triedLess = later(`(?i)\breduc(?:ing|ed) (?:\w+ )?to \d|\bsucceeded, trying`)
 	// withinAvoided are verbs of such a claim that deny it
 	withinAvoided = later(`(?i)\b(?:avoid\w*|prevent\w*|without|not|n't|never|no longer|fix(?:ed|es)?|solv\w+|handl\w+|no) (?:\w+ ){0,2}?(?:oom|out of)`)
 )
@@ -216,7 +222,7 @@ func memoryOf(text string) event.Where {
 }
 
 // ofNetwork are words of networks that are trained or used.
-var ofNetwork = later(`(?i)\btrain|fine-?tun|\bmodels?\b|\bepochs?\b|\blora\b|inference|\bbatch`)
+var ofNetwork = later(`(?i)\btrain|fine-?tun|\bmodels?\b|\bepochs?\b|\blora\b|inference|\bbatch|backward|gradient|\bloss\b|attention`)
 
 // hostFirst are sentences that name host memory as what ran out, whatever else they name.
 var hostFirst = later(`(?i)\b(?:cpu|host|system|main)[ -](?:memory|ram|oom)\b[^.\n]{0,40}(?:oom|out of|full|exhaust|overflow|increas|grow|leak|explo|ris|not enough|insufficient|kill)|(?:out of|oom|exhaust\w*|fills?|eats?|not enough|insufficient)[^.\n]{0,30}\b(?:cpu|host|system|main)[ -](?:memory|ram)|\bkilled\b|内存(?:不足|溢出|爆|泄)`)
@@ -257,6 +263,15 @@ func tell(log *Log) {
 		claimed = hinted
 	}
 	at, sure := claimed, toldSure
+	if claimed < 0 && rises < 0 && !other {
+		if at := slices.IndexFunc(prose, func(s sentence) bool { return s.claims(killedOnly) && !onPurpose.MatchString(s.text) }); at >= 0 {
+			c := toldCrash(log, prose, at, toldPerhaps)
+			c.Kind, c.Where = "bare_kill", event.WhereHost
+			c.What = "killed by SIGKILL without a reason; memory is the usual one"
+			log.Crashes = append(log.Crashes, c)
+		}
+		return
+	}
 	switch {
 	case claimed >= 0 && other && count < 2 && !prose[claimed].title:
 		return // memory is mentioned beside another end
