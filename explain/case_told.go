@@ -236,11 +236,14 @@ func besideEngine(f *Facts) []ownCure {
 			away + "; torch.cuda.empty_cache() before the engine wakes up"}}
 }
 
+// namedInProse are kinds of messages whose words people use in sentences.
+var namedInProse = []string{"torch_device", "torch_class", "device_generic", "any_generic", "torch_mps"}
+
 // toldCase explains an end that only a person tells of, be it with the name of a program's message.
 func toldCase(f *Facts, _ Sums) (judged, bool) {
 	c := f.Crash
 	named := onCard(c) && c.Sure <= 0.6 && len(c.Frames) == 0 && c.Requested == nil && c.Capacity == nil &&
-		c.Kind != "library_status"
+		slices.Contains(namedInProse, c.Kind)
 	if c.Kind != trace.KindTold && !named || has(c, trace.SignPredicts) {
 		return judged{}, false
 	}
