@@ -28,9 +28,11 @@ func darknetParts(f *Facts, _ Sums) (judged, bool) {
 	smaller := ownCure{remedy.SmallerImage, "a smaller input of the network, and one that stays so",
 		"width=416 height=416 in [net] (multiples of 32), random=0 in every [yolo]: with random=1 the input grows up to 1.4 times"}
 	if n > parts {
-		j := because(CauseBatch, "", 0.6, "batch %d in %d subdivisions is %d images at once", n, parts, n/parts).
+		j := because(CauseBatch, "", 0.6, "batch %d in %d subdivisions is %d images at once", n, parts,
+			n/parts).
 			saying("%d images at once are too many", n/parts)
-		j.words = []ownCure{{remedy.MicroBatch, "fewer images at once, with the same batch", "subdivisions=" + strconv.Itoa(min(n, 2*parts))}, smaller}
+		j.words = []ownCure{{remedy.MicroBatch, "fewer images at once, with the same batch",
+			"subdivisions=" + strconv.Itoa(min(n, 2*parts))}, smaller}
 		return j, true
 	}
 	j := because(CauseBatch, "one_sample", 0.65, "batch %d in %d subdivisions is one image at a time already: more of them do not help",

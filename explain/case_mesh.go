@@ -18,7 +18,8 @@ const perWeight = 16
 // every core holds as a whole are the first thing to look at.
 func notDivided(f *Facts, s Sums) (judged, bool) {
 	c := f.Crash
-	if c.Kind != "jax_exhausted" || !ofTPU.MatchString(c.Text) || s.Capacity == 0 || 2*s.Asked < 3*s.Capacity || !parametersSaid.MatchString(f.text) &&
+	if c.Kind != "jax_exhausted" || !ofTPU.MatchString(c.Text) || s.Capacity == 0 ||
+		2*s.Asked < 3*s.Capacity || !parametersSaid.MatchString(f.text) &&
 		!f.says("fsdp", "mesh", "partition", "pjit", "shard") ||
 		padded.MatchString(c.Text) {
 		return judged{}, false

@@ -74,7 +74,8 @@ var moments = []moment{
 		says: "it comes when training continues from a checkpoint", shows: "the saved weights and optimizer states are restored beside those that the card holds already"},
 	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an )?(?:\w+ )?(?:checkpoint|optimizer|optim)\b`),
 		where: ofHost, cause: CauseModel, detail: "resume_host", sure: 0.55,
-		says: "it comes when a checkpoint is loaded", shows: "each rank reads the whole of it into host memory"},
+		says:  "it comes when a checkpoint is loaded",
+		shows: "each rank reads the whole of it into host memory"},
 	{said: re(`\bmerg(?:e|es|ing)\b[^.\n]{0,50}(?:lora|adapter|weight|model|peft)|merge_and_unload`), cause: CauseModel, detail: "merge", sure: 0.6,
 		says: "it comes when adapters are merged", shows: "merging needs the full weights, unpacked, beside what is there"},
 	{said: re(`tokeniz\w+|num_proc|pre-?process\w*|\bmap\(|\.map\b|dataset\.map|datasets map|分词`), where: ofHost, always: true, fits: manyProcesses,
@@ -87,16 +88,19 @@ var moments = []moment{
 		shows: "in full-batch training the activations of all nodes and edges lie on the card together",
 		words: []ownCure{{remedy.InParts, "train on sampled neighbourhoods or clusters of the graph", "NeighborLoader(data, num_neighbors=[15, 10], batch_size=1024), or ClusterLoader; DGL: NeighborSampler([15, 10])"},
 			{remedy.SmallerLayer, "a smaller network: its activations count for every node", "fewer hidden channels, then fewer layers"}}},
-	{also: replayed, where: ofHost, always: true, fits: bareHostEnd, cause: CauseHostData, detail: "kept_arrays", sure: 0.55,
+	{also: replayed, where: ofHost, always: true, fits: bareHostEnd, cause: CauseHostData,
+		detail: "kept_arrays", sure: 0.55,
 		says:  "the replay buffer may be what fills it",
 		shows: "it grows with every step until it has its full size",
 		words: []ownCure{{remedy.SmallerBuffer, "keep fewer steps in the replay buffer", "a tenth of replay size (replay.size, buffer_size, capacity), and uint8 for images"},
 			{remedy.FewerProcesses, "fewer environments at once", "fewer envs (num_envs, envs.amount): each is a process with its own copy"}}},
-	{also: manyWeights, where: device, fits: statesBeyondCard, cause: CauseModel, detail: "optimizer_step", sure: 0.6,
+	{also: manyWeights, where: device, fits: statesBeyondCard, cause: CauseModel,
+		detail: "optimizer_step", sure: 0.6,
 		says:  "training all weights takes more than the cards have",
 		shows: "each weight needs 16 bytes in training with Adam (weight, gradient, two states, a copy in 32 bits)",
 		write: fewerStates},
-	{said: atStart, where: device, fits: statesOnly, cause: CauseModel, detail: "optimizer_step", sure: 0.6,
+	{said: atStart, where: device, fits: statesOnly, cause: CauseModel, detail: "optimizer_step",
+		sure:  0.6,
 		says:  "what the model itself needs does not fit (weights, gradients, optimizer states)",
 		shows: "it fails at the start, and batch and activations are as small as they can be made",
 		write: fewerStates},
@@ -111,7 +115,8 @@ var moments = []moment{
 		says: "memory is said to grow while it runs", shows: "something is kept from step to step: a loss with its graph, outputs in a list, a cache"},
 	{said: rises, where: ofHost, cause: CauseLeak, detail: "growth_host", sure: 0.55,
 		says: "host memory is said to grow while it runs", shows: "something is kept from step to step: by the loader's workers, in a list, in a cache"},
-	{said: late, where: ofHost, always: true, fits: bareHostEnd, cause: CauseLeak, detail: "growth_host", sure: 0.5,
+	{said: late, where: ofHost, always: true, fits: bareHostEnd, cause: CauseLeak,
+		detail: "growth_host", sure: 0.5,
 		says:  "it came late, as where host memory grows while it runs",
 		shows: "what a step needs did fit: copies in the loader's workers, or results that are kept, add up",
 		cures: []remedy.ID{remedy.DataLoaderWorkers, remedy.KeepLess, remedy.RaiseLimit}},
@@ -131,12 +136,14 @@ var moments = []moment{
 		cause: CauseBatch, detail: "", sure: 0.6,
 		says:  "its sequences are long, and what is computed grows with their length",
 		shows: "activations and logits grow with every token of a sample",
-		cures: []remedy.ID{remedy.ShorterSequence, remedy.Checkpointing, remedy.Attention, remedy.ChunkedLoss, remedy.MicroBatch}},
+		cures: []remedy.ID{remedy.ShorterSequence, remedy.Checkpointing, remedy.Attention,
+			remedy.ChunkedLoss, remedy.MicroBatch}},
 	{said: re(`\blong (?:video|clip|movie)s?\b|\b(?:high|higher|large|larger|big|bigger|4k|full)[ -](?:res(?:olution)?|images?|pictures?|frames?|volumes?)\b|\b(?:image|input|frame|crop|volume)s?(?: (?:size|resolution|dimension)s?)?(?: (?:is|are|of|with|at))* \(?\d{3,5} ?[x×*] ?\d{3,5}|\b\d{3,5} ?[x×*] ?\d{3,5}(?: ?[x×*] ?\d+)?\b`), where: device,
 		cause: CauseBatch, detail: "", sure: 0.55,
 		says:  "its inputs are large, and what is computed grows with their size",
 		shows: "activations grow with the pixels, frames or voxels of one input",
-		cures: []remedy.ID{remedy.SmallerImage, remedy.MicroBatch, remedy.Checkpointing, remedy.MixedPrecision}},
+		cures: []remedy.ID{remedy.SmallerImage, remedy.MicroBatch, remedy.Checkpointing,
+			remedy.MixedPrecision}},
 	{said: re(`(?:when(?:ever)?|while|whilst|during|in|at|on|upon|before|by) ` + aFewWords + `load(?:s|ing|ed)?\b|\bload(?:ing)? (?:the |a |my |this )?(?:\w+ ){0,2}(?:model|weights|pipeline|checkpoint shards)|can(?:not|'t) (?:even )?load|from_pretrained|加载(?:模型|权重)`),
 		cause: CauseModel, detail: "load", sure: 0.6,
 		says: "it comes while the weights are loaded", shows: "no batch has run yet"},
@@ -155,7 +162,8 @@ var (
 	replayed = re(`\breplay(?:[/._ ](?:size|buffer|ratio|memory)|buffer)|experience (?:replay|buffer)|\bdreamer|\bmuzero\b|\brainbow\b`)
 )
 
-// bareHostEnd reports whether host memory ran out without a traceback or a figure of what was asked.
+// bareHostEnd reports whether host memory ran out without a traceback or a figure of what was
+// asked.
 func bareHostEnd(f *Facts) bool {
 	c := f.Crash
 	return onHost(c) && len(c.Frames) == 0 && c.Requested == nil && c.Framework != "ray"
@@ -174,7 +182,8 @@ var manyWeights = re(`(?:\b|[a-z_-])(\d{1,3}(?:\.\d{1,2})?) ?b\b`)
 // all cards that are named have. Where nothing of a shard is said each card holds all.
 func statesBeyondCard(f *Facts) bool {
 	m := manyWeights.FindStringSubmatch(f.Said.Of + f.text)
-	if m == nil || len(f.Cards) == 0 || !trains(f.Crash, f.Hints) || f.says("lora", "adapter", "freeze", "frozen", "peft") {
+	if m == nil || len(f.Cards) == 0 || !trains(f.Crash, f.Hints) || f.says("lora", "adapter",
+		"freeze", "frozen", "peft") {
 		return false
 	}
 	billions, _ := strconv.ParseFloat(m[1], 64)
@@ -217,7 +226,8 @@ func fewerStates(f *Facts) []ownCure {
 			break
 		}
 	}
-	return []ownCure{{remedy.OptimizerAdafactor, "an optimizer that keeps little for each weight", smaller},
+	return []ownCure{{remedy.OptimizerAdafactor, "an optimizer that keeps little for each weight",
+		smaller},
 		{remedy.LoRA, "train adapters (LoRA) or fewer layers", "states then exist for what is trained only; else offload them to host memory"}}
 }
 
@@ -237,12 +247,14 @@ func besideEngine(f *Facts) []ownCure {
 }
 
 // namedInProse are kinds of messages whose words people use in sentences.
-var namedInProse = []string{"torch_device", "torch_class", "device_generic", "any_generic", "torch_mps"}
+var namedInProse = []string{"torch_device", "torch_class", "device_generic", "any_generic",
+	"torch_mps"}
 
 // toldCase explains an end that only a person tells of, be it with the name of a program's message.
 func toldCase(f *Facts, _ Sums) (judged, bool) {
 	c := f.Crash
-	named := onCard(c) && c.Sure <= 0.6 && len(c.Frames) == 0 && c.Requested == nil && c.Capacity == nil &&
+	named := onCard(c) && c.Sure <= 0.6 && len(c.Frames) == 0 && c.Requested == nil &&
+		c.Capacity == nil &&
 		slices.Contains(namedInProse, c.Kind)
 	if c.Kind != trace.KindTold && !named || has(c, trace.SignPredicts) {
 		return judged{}, false
@@ -285,7 +297,8 @@ func byMoment(f *Facts, told bool) (judged, bool) {
 }
 
 func (m *moment) judge(f *Facts, words string) judged {
-	j := because(m.cause, m.detail, m.sure, "the text says %q: %s", short(strings.TrimSpace(words)), m.shows)
+	j := because(m.cause, m.detail, m.sure, "the text says %q: %s", short(strings.TrimSpace(words)),
+		m.shows)
 	j.reason, j.cures, j.words = m.says, m.cures, m.words
 	if m.write != nil {
 		j.words = m.write(f)

@@ -276,8 +276,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 			x.job.On[id] = "little of what fills the card is this program's pool"
 		}
 	}
-	if (found.cause == CauseHostData || c.Kind == trace.KindTold) && c.Requested != nil && (*c.Requested >= nobodysArray ||
-		found.detail == "prefilled" && *c.Requested >= nobodysBuffer) {
+	if (found.cause == CauseHostData || c.Kind == trace.KindTold) && c.Requested != nil &&
+		(*c.Requested >= nobodysArray ||
+			found.detail == "prefilled" && *c.Requested >= nobodysBuffer) {
 		x.job.On[remedy.RaiseLimit] = "no machine has that much"
 	}
 	if found.cause == CauseHostData && found.detail == "" && c.Requested != nil &&

@@ -85,17 +85,20 @@ var openings = []opening{
 	}), "CUDA was refused memory"},
 	{"a person's words about a memory that they do not name", allOf(ofKind(trace.KindTold), within(event.WhereUnknown)),
 		"By its words memory ran out"},
-	{"a person's words about a rise, and no end", allOf(ofKind(trace.KindTold), func(c *trace.Crash, _ judged) bool {
+	{"a person's words about a rise, and no end", allOf(ofKind(trace.KindTold), func(c *trace.Crash,
+		_ judged) bool {
 		return c.Sure < 0.6
 	}), "By its words memory grows, and no end for lack of it is shown"},
-	{"a person's words about host memory", allOf(ofKind(trace.KindTold), func(c *trace.Crash, _ judged) bool {
+	{"a person's words about host memory", allOf(ofKind(trace.KindTold), func(c *trace.Crash,
+		_ judged) bool {
 		return onHost(c)
 	}), "By its words host memory ran out"},
 	{"a person's words about Apple's GPU", allOf(ofKind(trace.KindTold), within(event.WhereMPS)),
 		"By its words Apple's GPU ran out of memory"},
 	{"a person's words about /dev/shm", allOf(ofKind(trace.KindTold), within(event.WhereShm)),
 		"By its words shared memory ran out"},
-	{"a person's words about a card", ofKind(trace.KindTold), "By its words the card ran out of memory"},
+	{"a person's words about a card", ofKind(trace.KindTold),
+		"By its words the card ran out of memory"},
 	{"words of a TPU's memory", allOf(within(event.WhereGPU), func(c *trace.Crash, _ judged) bool {
 		return ofTPU.MatchString(c.Text)
 	}), "The memory of the TPU PROBABLY ran out"},

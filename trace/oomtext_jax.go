@@ -32,7 +32,8 @@ var (
 func readXLATable(p *passage) *Crash {
 	t := strings.Join(append(p.above(12), p.following(12)...), "\n")
 	beyond := sizeIn(xlaBeyond, t)
-	if xlaHeader.MatchString(t) || beyond == nil && !strings.Contains(t, "Largest program allocations") {
+	if xlaHeader.MatchString(t) || beyond == nil && !strings.Contains(t,
+		"Largest program allocations") {
 		return nil // the message itself, or the table of a program that fits
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.85, Where: event.WhereGPU, Framework: "jax",

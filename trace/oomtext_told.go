@@ -121,7 +121,8 @@ func proseIn(lines []Line) []sentence {
 			continue
 		}
 		count++
-		if apart := last < wrapsFrom || listed.MatchString(l.Text) || i > 0 && l.Number > lines[0].Number && open.Len() > 4*longSentence; apart || open.Len() == 0 {
+		if apart := last < wrapsFrom || listed.MatchString(l.Text) || i > 0 &&
+			l.Number > lines[0].Number && open.Len() > 4*longSentence; apart || open.Len() == 0 {
 			flush()
 			from, began = l.Number, count
 		} else {
@@ -227,12 +228,16 @@ var ofNetwork = later(`(?i)\btrain|fine-?tun|\bmodels?\b|\bepochs?\b|\blora\b|in
 // hostFirst are sentences that name host memory as what ran out, whatever else they name.
 var hostFirst = later(`(?i)\b(?:cpu|host|system|main)[ -](?:memory|ram|oom)\b[^.\n]{0,40}(?:oom|out of|full|exhaust|overflow|increas|grow|leak|explo|ris|not enough|insufficient|kill)|(?:out of|oom|exhaust\w*|fills?|eats?|not enough|insufficient)[^.\n]{0,30}\b(?:cpu|host|system|main)[ -](?:memory|ram)|\bkilled\b|内存(?:不足|溢出|爆|泄)`)
 
-// tell reads what a person wrote, and adds the shortage that they tell of where no program's message
+// tell reads what a person wrote, and adds the shortage that they tell of where no program's
+// message
 // shows one.
 func tell(log *Log) {
 	prose := proseIn(log.Kept)
 	log.Said = saidIn(prose)
-	if slices.ContainsFunc(log.Crashes, func(c Crash) bool { return c.Class == Exhausted || c.Class == Survived }) {
+	if slices.ContainsFunc(log.Crashes, func(c Crash) bool {
+		return c.Class == Exhausted ||
+			c.Class == Survived
+	}) {
 		return
 	}
 	claimed, rises, hard, hinted, weak := -1, -1, -1, -1, 0
@@ -255,7 +260,10 @@ func tell(log *Log) {
 			hard = i
 		}
 	}
-	if slices.ContainsFunc(log.Crashes, func(c Crash) bool { return c.Class == Other && c.Sure >= toldPerhaps }) {
+	if slices.ContainsFunc(log.Crashes, func(c Crash) bool {
+		return c.Class == Other &&
+			c.Sure >= toldPerhaps
+	}) {
 		return // its own words say what it was
 	}
 	other := len(log.Crashes) > 0
@@ -264,7 +272,10 @@ func tell(log *Log) {
 	}
 	at, sure := claimed, toldSure
 	if claimed < 0 && rises < 0 && !other {
-		if at := slices.IndexFunc(prose, func(s sentence) bool { return s.claims(killedOnly) && !onPurpose.MatchString(s.text) }); at >= 0 {
+		if at := slices.IndexFunc(prose, func(s sentence) bool {
+			return s.claims(killedOnly) &&
+				!onPurpose.MatchString(s.text)
+		}); at >= 0 {
 			c := toldCrash(log, prose, at, toldPerhaps)
 			c.Kind, c.Where = "bare_kill", event.WhereHost
 			c.What = "killed by SIGKILL without a reason; memory is the usual one"
@@ -331,7 +342,8 @@ func toldCrash(log *Log, prose []sentence, at int, sure float64) Crash {
 	return c
 }
 
-// Said is what a person wrote about the end: the sentences that speak of it, and those next to them.
+// Said is what a person wrote about the end: the sentences that speak of it, and those next to
+// them.
 type Said struct {
 	Of   string // the title and the sentences that speak of memory or of the end
 	Near string // the ones around them
