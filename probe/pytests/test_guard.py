@@ -11,6 +11,7 @@ class Clock(unittest.TestCase):
     STATE = (
         "spent_ns",
         "asked_ns",
+        "_asked",
         "_look_ns",
         "_held_back",
         "began_ns",
@@ -121,22 +122,22 @@ class Account(Clock):
         """The first looks are made whatever they take, further ones once there is time for them."""
 
         def carry_out():
-            self.work(100 * MS)
-            guard.asked(100 * MS)
+            self.work(900 * MS)
+            guard.asked(900 * MS)
 
         step = guard.hook("step", heavy=True, needed=True)(carry_out)
         for times in range(1, 3):
             self.assertTrue(guard.may_ask())
             step()
-            self.assertEqual(guard.cost()[0], times * 100 * MS)
+            self.assertEqual(guard.cost()[0], times * 900 * MS)
         self.assertFalse(guard.may_ask())
         self.assertFalse(guard.may_ask())
         self.assertEqual(
             [(kind, told["part"]) for kind, told in self.told], [("given_up", "looks")]
         )
-        self.waits(59000 * MS)
+        self.waits(530000 * MS)
         self.assertFalse(guard.may_ask())  # 0.5 % of it is less than three looks
-        self.waits(2000 * MS)
+        self.waits(20000 * MS)
         self.assertTrue(guard.may_ask())
         self.assertEqual(guard.spent_ns, 0)
 

@@ -84,6 +84,7 @@ class Caches(unittest.TestCase):
         for name in (
             "began_ns",
             "asked_ns",
+            "_asked",
             "spent_ns",
             "_window_ns",
             "_window_spent",
@@ -123,7 +124,7 @@ class Caches(unittest.TestCase):
         self.assertEqual(guard.cost()[0], 200 * 1000000)
 
     def test_looks_that_took_their_share_wait(self):
-        guard.asked_ns = guard.ASKED_NS + 1
+        guard._asked, guard.asked_ns = guard.ASKED, guard.ASKED_NS + 1
         for _ in range(3):
             workers._fetched(object())
             self.held += 2 * workers.RISE

@@ -43,14 +43,14 @@ NOTE_NS = 700
 MAX_FAULTS = 20  # after so many exceptions of ours the hooks go silent
 # the promise, and the time over which the governor holds hooks to it
 PROMISE, WINDOW_NS = 0.005, 10000000000
-# for looks, in each process, before the promise counts: two of the longest, as one that is let go
-# tells what grew since the one before
-ASKED_NS = 150000000
+# Looks in each process before the promise counts: two whatever they take, as what grew shows from one
+# to the next, and more while they are short: a leak with several holders needs a few.
+ASKED, ASKED_NS = 2, 500000000
 
 spent_ns = 0
 began_ns = now()
 grace_ns = GRACE_NS
-asked_ns = 0  # spent on looks
+asked_ns = _asked = 0  # spent on looks, and how many these were
 _look_ns = 0  # what the last ones took, the longest of them
 _held_back = False  # a look was not made, and the monitor knows
 ease = 1  # times as long as usual that hooks rest: the readings themselves were too dear
@@ -92,15 +92,16 @@ def spend_inside(ns: int, part: str) -> None:
 
 def asked(ns: int) -> None:
     """Adds what a look took, within a hook."""
-    global _inside, asked_ns, _look_ns
+    global _inside, asked_ns, _asked, _look_ns
     _inside += ns
     asked_ns += ns
+    _asked += 1
     _look_ns = max(ns, _look_ns // 2)
 
 
 def _after_fork() -> None:
-    global asked_ns, _look_ns
-    asked_ns = _look_ns = 0  # a worker's looks are its own
+    global asked_ns, _asked, _look_ns
+    asked_ns = _asked = _look_ns = 0  # a worker's looks are its own
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -110,7 +111,7 @@ def may_ask() -> bool:
     """Says whether a look may be made. Where one has to wait, the monitor is told once."""
     global _held_back
     took, elapsed = cost()
-    if asked_ns < ASKED_NS or took + _look_ns < PROMISE * elapsed:
+    if _asked < ASKED or asked_ns < ASKED_NS or took + _look_ns < PROMISE * elapsed:
         return True
     if not _held_back:
         from . import link
