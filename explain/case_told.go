@@ -69,10 +69,10 @@ var moments = []moment{
 	{said: re(`(?:when|while|during|at|on|upon|before|trying to|once|after) ` + aFewWords + `(?:sav(?:e|es|ing|ed)\b|checkpointing (?:the )?(?:model|state)|(?:the |a )?checkpoint (?:\w+ ){0,2}?(?:saved|written)|writ\w+ (?:\w+ )?checkpoint|save_\w+)|\bsav(?:e|ing) (?:\w+ ){0,3}(?:checkpoint|model|state|weights)|(?:after|when) (?:the )?(?:training|train|last epoch|final epoch|finetuning|fine-tuning) (?:is |was |has |had )?(?:finish|complet|done|end)\w*|after (?:the )?(?:last|final) (?:epoch|step)|保存(?:模型|权重|检查点|checkpoint)?(?:时|的时候)`),
 		always: true, unless: re(`reduc\w+ the batch size (?:solved|fixed)`), cause: CauseModel, detail: "checkpoint_save", sure: 0.6,
 		says: "it comes when a checkpoint is saved", shows: "a gathered or copied set of weights and states comes beside what is there"},
-	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an |from )?(?:\w+ )?(?:checkpoint|optimizer|optim)\b|from (?:a |the |my |last |previous )(?:\w+ )?checkpoint|断点|恢复训练`),
+	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an |from )?(?:\w+ )?(?:checkpoint|optimizer|optim)(?: states?\b| from\b| and\b|[,.\n]|$)|from (?:a |the |my |last |previous )(?:\w+ )?checkpoint|断点|恢复训练`),
 		where: device, cause: CauseModel, detail: "load_to_card", sure: 0.6,
 		says: "it comes when training continues from a checkpoint", shows: "the saved weights and optimizer states are restored beside those that the card holds already"},
-	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an )?(?:\w+ )?(?:checkpoint|optimizer|optim)\b`),
+	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an )?(?:\w+ )?(?:checkpoint|optimizer|optim)(?: states?\b| from\b| and\b|[,.\n]|$)`),
 		where: ofHost, cause: CauseModel, detail: "resume_host", sure: 0.55,
 		says:  "it comes when a checkpoint is loaded",
 		shows: "each rank reads the whole of it into host memory"},
@@ -94,6 +94,20 @@ var moments = []moment{
 		shows: "it grows with every step until it has its full size",
 		words: []ownCure{{remedy.SmallerBuffer, "keep fewer steps in the replay buffer", "a tenth of replay size (replay.size, buffer_size, capacity), and uint8 for images"},
 			{remedy.FewerProcesses, "fewer environments at once", "fewer envs (num_envs, envs.amount): each is a process with its own copy"}}},
+	{said: re(`cach(?:e|es|ed|ing) (?:\w+ ){0,3}?(?:data|images|samples|frames|features)|cache[_-](?:dataset|images|data|ram)\b|dataset caching`), where: ofHost, always: true, fits: bareHostEnd,
+		cause: CauseHostData, detail: "kept_arrays", sure: 0.6,
+		says:  "the cache of the data set may be what fills it",
+		shows: "a cache in host memory grows until it holds every decoded sample, once for each worker or rank",
+		words: []ownCure{{remedy.WorkerCache, "no cache in host memory, or one on disk", "the setting that caches off, or to a local disk (LMDB, memmap, Arrow)"},
+			{remedy.DataLoaderWorkers, "where workers cache: fewer of them", "num_workers=2"}}},
+	{said: re(`optimi[sz]er(?:'s)? step|optimizer\.step|step of the optimi[sz]er|optimi[sz]er states?`), where: device, cause: CauseModel, detail: "optimizer_step", sure: 0.6,
+		says:  "what the model itself needs does not fit (weights, gradients, optimizer states)",
+		shows: "the optimizer makes its states in its first step",
+		write: fewerStates},
+	{also: manyWeights, where: device, fits: weightsBeyondCard, cause: CauseModel, detail: "load", sure: 0.65,
+		says:  "the weights alone take more than one card has",
+		shows: "where each card holds the whole model, they cannot fit",
+		write: spreadWeights},
 	{also: manyWeights, where: device, fits: statesBeyondCard, cause: CauseModel,
 		detail: "optimizer_step", sure: 0.6,
 		says:  "training all weights takes more than the cards have",
@@ -122,7 +136,7 @@ var moments = []moment{
 		cures: []remedy.ID{remedy.DataLoaderWorkers, remedy.KeepLess, remedy.RaiseLimit}},
 	{said: late, where: device, cause: CauseUnknown, detail: "late", sure: 0,
 		says: "it came late: the model and the usual batch fit", shows: "either one batch is larger than those before (longer or larger samples), or something is kept from step to step"},
-	{said: re(`\b(?:read|load|open|prepar|build|process|creat)\w* (?:in )?(?:the |my |a |all |whole |entire |full |this |of )*(?:\w+ ){0,2}?(?:data ?sets?|data(?:base)?|csv|files|images|corpus|arrays?|h5|hdf5|parquet|json|samples|videos)\b|\bread_csv|load_dataset|(?:full|whole|entire|large[r]?|big(?:ger)?) data ?set|读取数据|加载数据`), where: ofHost, always: true, fits: bareHostEnd,
+	{said: re(`\b(?:read|load|open|prepar|build|process|creat)\w* (?:in )?(?:the |my |a |all |whole |entire |full |this |of )*(?:\w+ ){0,2}?(?:data ?sets?|data(?:base)?|csv|files|images|corpus|arrays?|h5|hdf5|parquet|json|samples|videos)\b|(?:data ?sets?|data|csv|files|images) (?:\w+ )?(?:is|are|was|were) (?:being )?(?:read|loaded|opened|prepared|built|processed|cached)|\bread_csv|load_dataset|(?:full|whole|entire|large[r]?|big(?:ger)?) data ?set|读取数据|加载数据`), where: ofHost, always: true, fits: bareHostEnd,
 		cause: CauseHostData, detail: "", sure: 0.55,
 		says: "the data that is read may be held as a whole", shows: "what is read into lists, arrays or frames stays in host memory",
 		cures: []remedy.ID{remedy.StreamData, remedy.RaiseLimit}},
@@ -145,7 +159,7 @@ var moments = []moment{
 		cures: []remedy.ID{remedy.SmallerImage, remedy.MicroBatch, remedy.Checkpointing,
 			remedy.MixedPrecision}},
 	{said: re(`(?:when(?:ever)?|while|whilst|during|in|at|on|upon|before|by) ` + aFewWords + `load(?:s|ing|ed)?\b|\bload(?:ing)? (?:the |a |my |this )?(?:\w+ ){0,2}(?:model|weights|pipeline|checkpoint shards)|can(?:not|'t) (?:even )?load|from_pretrained|加载(?:模型|权重)`),
-		cause: CauseModel, detail: "load", sure: 0.6,
+		cause: CauseModel, detail: "load", sure: 0.6, fits: loadsInVain,
 		says: "it comes while the weights are loaded", shows: "no batch has run yet"},
 	{said: re(`\b(?:since|after) (?:\w+ ){0,3}?(?:upgrad|updat)\w*|(?:previous|old(?:er)?|earlier|prior) (?:version|release|commit)s?\b[^.\n]{0,60}(?:work|fine|ok|no problem|less|fit)|\bdowngrad\w+|\bregression\b|(?:works?|fine|ok) (?:with|in|on|using) (?:version |v|==)?\d+\.\d+`),
 		cause: CauseSetting, detail: "", sure: 0.55,
@@ -157,7 +171,7 @@ var moments = []moment{
 // re is short for a table's rows.
 var (
 	rises    = re(`\b(?:memory|mem|v?ram|rss|usage)\b[^\n]{0,60}?\b(?:increas|gr[eo]w|ris(?:e|ing)|climb|accumulat|leak|fills? (?:up )?(?:slowly|gradually|over|more)|go(?:es|ing)? up|went up|creep|never (?:released|freed))|\b(?:increas|grow|ris|climb)\w* (?:\w+ ){0,3}(?:memory|ram|vram)|\bleak\w*|(?:内存|显存)[^。\n]{0,16}(?:泄[漏露]|一直|不断|逐渐|持续|越来越|缓慢)`)
-	late     = re(`\b(?:after|within|until|at|around|about) (?:\w+ ){0,3}?(?:few|some|several|many|couple|certain|\d[\d.,]*k?|one|two|three|four|five|six|eight|ten|twelve|first|second|third|half|hundreds|thousands)(?: of| or so| more)?(?: \w+)? ?(?:epoch|epoche|epoches|iter|iteration|step|hour|batche?|minute|day|period)s?\b|\b(?:in the middle|halfway|midway|randomly|random (?:times?|steps?|moments?)|eventually|sometimes|after (?:a|some) (?:while|time|period)|after training for|(?:at|in|after|during) (?:the )?epoch ?[#:]? ?(?:[2-9]|\d\d+)\b|(?:at|after) (?:the )?step ?[#:]? ?\d{3,}|after \d+ ?%|\d+ ?% of (?:the )?training|over time|overnight|(?:second|third|fourth|2nd|3rd|4th|next) epoch)\b|第[二三四五六七八九十\d]+(?:个)?(?:轮|epoch)|训练(?:到|了|一段|几)[^。\n]{0,16}(?:后|时|轮|epoch|步)|跑了?一段时间|几个?(?:epoch|轮)`)
+	late     = re(`\b(?:after|within|until) (?:\w+ ){0,3}?(?:few|some|several|many|couple|certain|\d[\d.,]*k?|one|two|three|four|five|six|eight|ten|twelve|first|second|third|half|hundreds|thousands)(?: of| or so| more)?(?: \w+)? ?(?:epoch|epoche|epoches|iter|iteration|step|hour|batche?|minute|day|period)s?\b|\b(?:in the middle|halfway|midway|randomly|random (?:times?|steps?|moments?)|eventually|sometimes|after (?:a|some) (?:while|time|period)|after training for|(?:at|in|after|during) (?:the )?epoch ?[#:]? ?(?:[2-9]|\d\d+)\b|(?:at|after) (?:the )?step ?[#:]? ?\d{3,}|after \d+ ?%|\d+ ?% of (?:the )?training|over time|overnight|(?:at|around|about) (?:step|iteration|epoch) ?[#:]? ?\d\d+|(?:at|around|about) \d{2,}k? ?(?:steps|iterations)|après \S+ (?:\S+ )?(?:époque|itération|heure)|nach (?:\S+ ){1,3}(?:epoche|stunde|schritt)|después de (?:\S+ ){1,3}(?:época|iteraci|hora)|(?:second|third|fourth|2nd|3rd|4th|next) epoch)\b|第[二三四五六七八九十\d]+(?:个)?(?:轮|epoch)|训练(?:到|了|一段|几)[^。\n]{0,16}(?:后|时|轮|epoch|步)|跑了?一段时间|几个?(?:epoch|轮)`)
 	atStart  = re(`\b(?:first|very first|1st|initial) (?:training )?(?:step|iteration|iter|batch|forward|backward|epoch)|\bimmediate\w*|right away|straight away|\binstantly|at the (?:very )?(?:start|beginning)|as soon as|(?:before|without) (?:\w+ ){0,3}?(?:first|single|one) (?:step|iteration|batch)|\bstep 0\b|\bstart(?:s|ed|ing)? (?:of )?(?:the )?train|\bbeg[iu]n\w* (?:of )?(?:the )?train|刚开始|一开始`)
 	replayed = re(`\breplay(?:[/._ ](?:size|buffer|ratio|memory)|buffer)|experience (?:replay|buffer)|\bdreamer|\bmuzero\b|\brainbow\b`)
 )
@@ -178,6 +192,49 @@ func manyProcesses(f *Facts) bool {
 // manyWeights is the size of a model in its name, in billions of weights.
 var manyWeights = re(`(?:\b|[a-z_-])(\d{1,3}(?:\.\d{1,2})?) ?b\b`)
 
+// loadsInVain reports whether nothing says that the weights were loaded well.
+func loadsInVain(f *Facts) bool { return !loadedWell.MatchString(f.Said.Of) }
+
+// loadedWell is what people say of weights that did fit.
+var loadedWell = re(`load\w*[^.\n]{0,40}(?:finish|success|\bdone|complet|\bfine|\bok\b|\bworks?\b)|after (?:\w+ )?load`)
+
+// weightsOf is what the weights of the model that is named take, packed as the text says.
+func weightsOf(f *Facts) (event.Bytes, string) {
+	m := manyWeights.FindStringSubmatch(f.Said.Of + f.text)
+	if m == nil {
+		return 0, ""
+	}
+	billions, _ := strconv.ParseFloat(m[1], 64)
+	each, width := 2.0, "16 bits"
+	switch {
+	case f.says("4bit", "4-bit", "4 bit", "qlora", "nf4", "gptq", "awq", "int4"):
+		each, width = 0.55, "4 bits"
+	case f.says("8bit", "8-bit", "8 bit", "int8"):
+		each, width = 1, "8 bits"
+	}
+	return event.Bytes(billions * 1e9 * each), width
+}
+
+// weightsBeyondCard reports whether the weights of the model that is named take more than the
+// smallest card that is named has.
+func weightsBeyondCard(f *Facts) bool {
+	bytes, _ := weightsOf(f)
+	return len(f.Cards) > 0 && float64(bytes) > 0.95*float64(f.Cards[0].Size) &&
+		!f.says("offload", "fsdp", "zero3", "zero-3", "zero 3", "stage 3", "stage3", "tensor_parallel", "tensor-parallel", "pipeline parallel")
+}
+
+// spreadWeights are cures of weights that one card cannot hold.
+func spreadWeights(f *Facts) []ownCure {
+	bytes, width := weightsOf(f)
+	list := []ownCure{{remedy.DeviceMap, "spread the weights over the cards",
+		"device_map=\"auto\" in one process; or FSDP or ZeRO-3, in which each card holds a part"}}
+	if width != "4 bits" {
+		list = slices.Insert(list, 0, ownCure{remedy.Quantize4Bit, "pack the weights in 4 bits",
+			"load_in_4bit (QLoRA): about a quarter of " + bytes.String() + " in " + width})
+	}
+	return list
+}
+
 // statesBeyondCard reports whether training all weights of the model that is named needs more than
 // all cards that are named have. Where nothing of a shard is said each card holds all.
 func statesBeyondCard(f *Facts) bool {
@@ -193,9 +250,15 @@ func statesBeyondCard(f *Facts) bool {
 	cards := 1
 	if f.says("zero", "fsdp", "deepspeed", "shard", "parallel") {
 		cards = max(8, f.World) // at most a machine's, where their number is not said
+		if m := cardsCounted.FindStringSubmatch(f.text); m != nil {
+			cards, _ = strconv.Atoi(m[1])
+		}
 	}
 	return 16e9*billions > 1.1*float64(cards)*float64(f.Cards[0].Size)
 }
+
+// cardsCounted is how many cards of a kind people say that they use.
+var cardsCounted = re(`\b(\d{1,2}) ?[x×*]? ?(?:nvidia |rtx ?|tesla )?(?:[ahlv]\d{2,3}s?|[1-5]0[5-9]0(?: ?ti)?|t4|p100|gpus?)\b`)
 
 // statesOnly reports whether a training has made its activations as small as settings can.
 func statesOnly(f *Facts) bool {
@@ -302,6 +365,11 @@ func (m *moment) judge(f *Facts, words string) judged {
 	j.reason, j.cures, j.words = m.says, m.cures, m.words
 	if m.write != nil {
 		j.words = m.write(f)
+	}
+	if m.said == nil && m.detail == "load" {
+		bytes, width := weightsOf(f)
+		j.evidence[0] = "the text speaks of a model of " + strings.TrimSpace(words) + " and of " + f.Cards[0].Name + " (" +
+			f.Cards[0].Size.String() + "): its weights are " + bytes.String() + " in " + width
 	}
 	if m.detail != "optimizer_step" {
 		return j

@@ -171,6 +171,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Table:      wideWeight(c) && !flatLayer.MatchString(c.Node+c.Text),
 		remedy.IdlePool:   j.cause == CauseFragmentation || j.detail == "refused" || idleCounts(c),
 		remedy.Killed:     onHost(c) && len(c.Frames) == 0 && j.cause != CauseBatch,
+		remedy.Ended:      slices.Contains(signalled, c.Kind),
 		remedy.Drawing:    job.Images,
 		remedy.Refused:    j.detail == "refused",
 		remedy.Posix:      posix(c) && !seen(c, h, trace.SignWindows) && !seen(c, h, trace.SignWSL),
@@ -217,6 +218,10 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 	}
 	return facts
 }
+
+// signalled are kinds of ends by a signal.
+var signalled = []string{trace.KindTold, "bare_kill", "exit_137", "kernel_kill", "kernel_invoked",
+	"user_killer", "launcher_kill", "torch_worker", "pool_worker", "kernel_died"}
 
 // ownLoops reports whether a traceback runs through a file that no library has installed. Lines of
 // a loop have a place only there.

@@ -60,6 +60,7 @@ const (
 	Table      Fact = "one weight has a row for every word or class"
 	IdlePool   Fact = "much lies idle in the pool"
 	Killed     Fact = "host memory is full, and nothing shows what held it"
+	Ended      Fact = "a signal ended it, and no limit of the process refused"
 	Drawing    Fact = "images or clips are generated"
 	Refused    Fact = "the driver refused although memory was free"
 	MayTrain   Fact = "words speak of training" // said with an if

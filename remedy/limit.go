@@ -132,6 +132,13 @@ func howRaise(job Job, _ Setup) How {
 	if job.Facts[Windows] {
 		return How{Args: "a machine with more memory, or a larger page file"}
 	}
+	if job.Facts[Rays] {
+		return How{Args: "a node with more memory; RAY_memory_usage_threshold=0.98 before `ray start` only " +
+			"where the rest of the machine can spare it"}
+	}
+	if job.Facts[Ended] { // a limit of the process would have raised an exception instead
+		return How{Args: "free -h   # how much there is; swap bridges a short peak only"}
+	}
 	return How{Args: "ulimit -v unlimited   # if `ulimit -v` shows a limit; else a machine with more " +
 		"memory, or swap"}
 }

@@ -34,7 +34,7 @@ func (p *passage) text() string {
 	if p.cached == "" {
 		text := p.rejoined()
 		if text == "" {
-			text = strings.Join(p.ownLines(14), " ")
+			text = healed(p.ownLines(14))
 		}
 		p.cached = untilAgain(text, p.word, p.earlier())
 	}

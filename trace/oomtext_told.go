@@ -33,7 +33,7 @@ var asserted = []*expression{
 		`(?:\w+ ){0,2}?(?:out[ -]of[ -]` + toldKind + toldMemory + `|o\.?o\.?m\b|short (?:of|on) ` + toldKind + toldMemory + `|low on ` + toldKind + toldMemory + `)`),
 	later(`(?i)\b(?:get(?:s|ting)?|got|hit(?:s|ting)?|fac(?:e[sd]?|ing)|met|meet(?:s|ing)?|encounter(?:s|ed|ing)?|experienc(?:e[sd]?|ing)|having|have|has|had|see(?:s|ing)?|saw|show(?:s|ed|n|ing)?|throw(?:s|ing|n)?|threw|rais(?:e[sd]?|ing)|report(?:s|ed|ing)?|sa(?:ys|id)|prints?|complain(?:s|ed)?|g[ia]ves?|giving|caus(?:e[sd]?|ing)|lead(?:s|ing)? to|led to|result(?:s|ed|ing)? in|end(?:s|ed|ing)? (?:up )?(?:in|with)|` +
 		`crash(?:es|ed|ing)?(?: \w+)? (?:with|due to|because of|by|for|from|on)|crash(?:es|ed|ing)?|fail(?:s|ed|ing|ure)?(?: \w+)? (?:with|due to|because of|by|for|from)|die[sd]? (?:of|from|with|due to)|stop(?:s|ped)? (?:with|due to|because of|by)|kill(?:s|ed)? (?:by|due to|because of|for)|abort(?:s|ed)? (?:with|due to)|trigger(?:s|ed|ing)?|suffer(?:s|ed|ing)? from|run(?:s|ning)? into|ran into|occur(?:s|red)?|produc(?:e[sd]?|ing)|due to|because of|error(?: is)?:?|exceed(?:s|ed|ing)?|always|still|from|with) ` +
-		`(?:\w+ ){0,3}?["'` + "`" + `(]{0,2}` + toldKind + `(?:\bo\.?o\.?ms?\b|out[ -]of[ -]?` + toldKind + toldMemory + `|outofmemory\w*|memoryerror|` + toldMemory + `[ -](?:error|shortage|overflow|exhaust\w*|explo\w*|limit(?: exceeded)?|allocation (?:error|failure)|capacity|insufficien\w*|crash)|(?:insufficient|not enough|lack of|shortage of|exhausted|limited) ` + toldKind + toldMemory + `\b)`),
+		`(?:\w+ ){0,3}?["'` + "`" + `(]{0,2}` + toldKind + `(?:\bo\.?o\.?ms?\b|out[ -]of[ -]?` + toldKind + toldMemory + `|outofmemory\w*|memoryerror|` + toldMemory + `[ -](?:error|shortage|overflow|exhaust\w*|explo\w*|limit exceeded|allocation (?:error|failure)|capacity|insufficien\w*|crash)|(?:insufficient|not enough|lack of|shortage of|exhausted) ` + toldKind + toldMemory + `\b)`),
 	later(`(?i)\b(?:out[ -]of[ -](?:` + toldKind + `)?` + toldMemory + `|o\.?o\.?m)['s]{0,2} ?(?:error|issue|problem|exception|kill(?:s|ed|er)?|crash(?:es|ed)?|happen\w*|occur\w*|appear\w*|failure|bug|again)?s? ?` +
 		`(?:when|while|whilst|during|on|at|after|in|with|even|despite|although|though|using|every|as soon as|since|if|on|for|before|once|only|happens|occurs|occurred|happened|appears|caused|because|due|under|between|upon|from|with(?:out)?)\b`),
 	later(`(?i)\b(?:\w+ing|\w+er|model|run|job|script|it|which|that|and|but|this|process(?:es)?|node|worker|card|gpu|rank|server) (?:\w+ )?(?:ooms|oom'?ed|oom'?d|oom'?s|is oom|oom)\b|\boom-?(?:ing|ed|s)\b`),
@@ -61,6 +61,10 @@ var endedHard = later(`(?i)\b(?:get(?:s|ting)?|got|is|was|being|been|are|were|be
 // killedOnly is a program that was killed, as somebody says who names no reason.
 var killedOnly = later(`(?i)(?:prints?|printed|says?|shows?|outputs?|only|just|message|error|with|see|get|got)\b[^.\n]{0,20}["'\x60]killed["'\x60]|^\W*(?:process |program |training |script )?(?:is |was |gets? |got )?killed\b|` +
 	`\b(?:process|program|training|script|job|it|python|run) (?:is|was|gets?|got|has been|is being|just gets?) (?:\w+ ){0,2}?killed\b(?: (?:by|after|when|while|during|at|without)\b|[.,\n]|$)`)
+
+// endedFor are reasons why a program is killed that has memory enough.
+var endedFor = later(`(?i)kill -9|pkill|killall|scancel|time ?-?limit|time ?out|timed out|wall ?time|preempt|` +
+	`manually|by (?:me|myself|the user|user|admin\w*|hand)\b|I killed|\bcancel|watchdog|maintenance`)
 
 // rising are sentences about memory that grows and stays.
 var rising = later(`(?i)\b(?:` + toldMemory + `|rss)\b(?:[^.\n]|\.\d){0,50}?\b(?:keep(?:s|ing)?|kept|slowly|gradual(?:ly)?|constant(?:ly)?|steadi(?:ly)?|steady|continu\w+|linear(?:ly)?|always|increasingly|indefinitely|monoton\w+|over time|never|each|every|more and more)\b(?:[^.\n]|\.\d){0,30}?\b(?:increas\w*|gr[eo]w\w*|ris(?:e[sn]?|ing)|rose|climb\w*|accumulat\w*|leak\w*|go(?:es|ing)? up|went up|releas\w+|freed|fill\w*|creep\w*)|` +
@@ -256,7 +260,7 @@ func tell(log *Log) {
 		if rises < 0 && s.claims(rising) {
 			rises = i
 		}
-		if hard < 0 && endedHard.MatchString(s.text) && !onPurpose.MatchString(s.text) {
+		if hard < 0 && endedHard.MatchString(s.text) && !endedFor.MatchString(s.text) {
 			hard = i
 		}
 	}
@@ -274,7 +278,7 @@ func tell(log *Log) {
 	if claimed < 0 && rises < 0 && !other {
 		if at := slices.IndexFunc(prose, func(s sentence) bool {
 			return s.claims(killedOnly) &&
-				!onPurpose.MatchString(s.text)
+				!endedFor.MatchString(s.text)
 		}); at >= 0 {
 			c := toldCrash(log, prose, at, toldPerhaps)
 			c.Kind, c.Where = "bare_kill", event.WhereHost
@@ -336,7 +340,7 @@ func toldCrash(log *Log, prose []sentence, at int, sure float64) Crash {
 		c.Requested, c.Where = parseSize(m[1], m[2]), event.WhereHost // no card has that much
 	}
 	settleFramework(&c, log)
-	if c.Framework == "other" && ofNetwork.MatchString(text) && c.Where != event.WhereHost {
+	if c.Framework == "other" && foreignIn(text) == "" && c.Where != event.WhereHost {
 		c.Framework = "pytorch"
 	}
 	return c

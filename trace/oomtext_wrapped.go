@@ -87,3 +87,43 @@ func unbroken(lines []string, width int) []string {
 	}
 	return whole
 }
+
+// Ends and beginnings of lines between which a number, or a unit, was broken.
+var (
+	numberEnds   = later(`(?:^|[\s(])\d[\d,]*\.?\d*$`)
+	numberBegins = later(`^\.?\d[\d,]*\.?\d*\s?(?:[KMGTP]i?B|bytes|B)\b`)
+	unitEnds     = later(`\d\s?[KMGTP]i?$`)
+	unitBegins   = later(`^i?B\b`)
+	wordEnds     = later(`[A-Za-z-]+$`)
+	wordBegins   = later(`^[A-Za-z-]+`)
+)
+
+// messageWords are those of messages about memory, as far as figures stand beside them.
+var messageWords = strings.Fields("allocate allocated unallocated already capacity capacty total free " +
+	"reserved memory process pytorch non-pytorch including which has use tried requested limit bytes " +
+	"currently active cached unable")
+
+// healed joins the lines of a message. A line that ends inside of a number, a unit or a word of the
+// message goes on without a blank.
+func healed(lines []string) string {
+	var text strings.Builder
+	for i, line := range lines {
+		if i > 0 && !splits(lines[i-1], line) {
+			text.WriteByte(' ')
+		}
+		text.WriteString(line)
+	}
+	return text.String()
+}
+
+// splits reports whether a line break went through something that is one.
+func splits(line, next string) bool {
+	if numberEnds.MatchString(line) && numberBegins.MatchString(next) ||
+		unitEnds.MatchString(line) && unitBegins.MatchString(next) {
+		return true
+	}
+	end, begin := wordEnds.FindString(line), wordBegins.FindString(next)
+	whole := strings.ToLower(end + begin)
+	return end != "" && begin != "" && slices.Contains(messageWords, whole) &&
+		!slices.Contains(messageWords, strings.ToLower(end))
+}
