@@ -8,7 +8,8 @@ var situationCases = []situationCase{
 	otherCardMeant, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside, ownEvaluation, dataOnCard,
 	poolInPieces, graphKept, windowsJoined, shapeByNames, largeTensor,
 	largeNode, allSamples, ranBefore, serverWorkers, shareIsSmall, beyondTheCardSaid, pointsTrained,
-	arrayByShape, smallArray, oneWorker, raisedInVain, longNotPieces, darknetParts, notDivided, toldCase,
+	arrayByShape, smallArray, oneWorker, raisedInVain, longNotPieces, darknetParts, notDivided,
+	toldCase,
 }
 
 // byCase returns the judgement of the first case that matches.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,7 +95,7 @@ var moments = []moment{
 		shows: "it grows with every step until it has its full size",
 		words: []ownCure{{remedy.SmallerBuffer, "keep fewer steps in the replay buffer", "a tenth of replay size (replay.size, buffer_size, capacity), and uint8 for images"},
 			{remedy.FewerProcesses, "fewer environments at once", "fewer envs (num_envs, envs.amount): each is a process with its own copy"}}},
-	{said: re(`cach(?:e|es|ed|ing) (?:\w+ ){0,3}?(?:data|images|samples|frames|features)|cache[_-](?:dataset|images|data|ram)\b|dataset caching`), where: ofHost, always: true, fits: bareHostEnd,
+	{said: re(`cach(?:e|es|ed|ing) (?:\w+ ){0,3}?(?:data|images|samples|frames)|cache[_-](?:dataset|images|data|ram)\b|dataset caching`), where: ofHost, always: true, fits: bareHostEnd,
 		cause: CauseHostData, detail: "kept_arrays", sure: 0.6,
 		says:  "the cache of the data set may be what fills it",
 		shows: "a cache in host memory grows until it holds every decoded sample, once for each worker or rank",
@@ -104,7 +105,8 @@ var moments = []moment{
 		says:  "what the model itself needs does not fit (weights, gradients, optimizer states)",
 		shows: "the optimizer makes its states in its first step",
 		write: fewerStates},
-	{also: manyWeights, where: device, fits: weightsBeyondCard, cause: CauseModel, detail: "load", sure: 0.65,
+	{also: manyWeights, where: device, fits: weightsBeyondCard, cause: CauseModel, detail: "load",
+		sure:  0.65,
 		says:  "the weights alone take more than one card has",
 		shows: "where each card holds the whole model, they cannot fit",
 		write: spreadWeights},
@@ -220,7 +222,8 @@ func weightsOf(f *Facts) (event.Bytes, string) {
 func weightsBeyondCard(f *Facts) bool {
 	bytes, _ := weightsOf(f)
 	return len(f.Cards) > 0 && float64(bytes) > 0.95*float64(f.Cards[0].Size) &&
-		!f.says("offload", "fsdp", "zero3", "zero-3", "zero 3", "stage 3", "stage3", "tensor_parallel", "tensor-parallel", "pipeline parallel")
+		!f.says("offload", "fsdp", "zero3", "zero-3", "zero 3", "stage 3", "stage3", "tensor_parallel",
+			"tensor-parallel", "pipeline parallel")
 }
 
 // spreadWeights are cures of weights that one card cannot hold.
@@ -368,8 +371,9 @@ func (m *moment) judge(f *Facts, words string) judged {
 	}
 	if m.said == nil && m.detail == "load" {
 		bytes, width := weightsOf(f)
-		j.evidence[0] = "the text speaks of a model of " + strings.TrimSpace(words) + " and of " + f.Cards[0].Name + " (" +
-			f.Cards[0].Size.String() + "): its weights are " + bytes.String() + " in " + width
+		card := f.Cards[0]
+		j.evidence[0] = fmt.Sprintf("the text speaks of a model of %s and of %s (%s): its weights are %s in %s",
+			strings.TrimSpace(words), card.Name, card.Size, bytes, width)
 	}
 	if m.detail != "optimizer_step" {
 		return j
