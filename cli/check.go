@@ -134,6 +134,7 @@ type checking struct {
 	file    *guard.File
 	here    tree   // the working tree
 	there   tree   // the other revision; its root is empty without --against
+	remove  func() // removes the folder that there lies in; nil without one
 	config  string // memroom.toml, below the root
 	commit  string
 	hunks   []guard.Hunk

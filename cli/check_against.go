@@ -3,7 +3,9 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,13 +71,15 @@ func (r *checking) checkOut() error {
 			"first, as in git fetch --depth 1 origin %s", ref, ref))
 	}
 	r.commit = strings.TrimSpace(commit)
-	dir, err := os.MkdirTemp("", "memroom-check-")
+	dir, remove, err := temporaryFolder("check")
 	if err != nil {
 		return err
 	}
+	r.remove = remove
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return err
 	}
+	r.forgetAbandoned(filepath.Dir(dir))
 	r.there = tree{root: filepath.Join(dir, filepath.Base(root)), folder: r.here.folder}
 	if _, err := git(r.s.ctx, root, "worktree", "add", "--detach", "--quiet", r.there.root,
 		r.commit); err != nil {
@@ -107,16 +111,27 @@ func (r *checking) link(path string) error {
 	return os.Symlink(here, there)
 }
 
+// forgetAbandoned lets git forget worktrees of killed checks, whose folders are gone already.
+func (r *checking) forgetAbandoned(temporary string) {
+	list, _ := git(r.s.ctx, r.here.root, "worktree", "list", "--porcelain")
+	for line := range strings.Lines(list) {
+		path, is := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "worktree ")
+		is = is && strings.HasPrefix(path, filepath.Join(temporary, "memroom-check-"))
+		if _, err := os.Stat(path); is && errors.Is(err, fs.ErrNotExist) {
+			_, _ = git(r.s.ctx, r.here.root, "worktree", "remove", "--force", path)
+		}
+	}
+}
+
 // end removes the worktree, also after an interrupt.
 func (r *checking) end() {
-	if r.there.root == "" {
+	if r.remove == nil {
 		return
 	}
+	defer r.remove()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, _ = git(ctx, r.here.root, "worktree", "remove", "--force", r.there.root)
-	_ = os.RemoveAll(filepath.Dir(r.there.root))
-	_, _ = git(ctx, r.here.root, "worktree", "prune")
 }
 
 // translated is a word of a command for another tree: absolute paths into this one are moved. A

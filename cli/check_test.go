@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -16,19 +17,19 @@ import (
 	"memroom/testenv"
 )
 
-// repository is a folder that git keeps.
+// repository is a folder that git keeps, and one for temporary files.
 type repository struct {
-	t   *testing.T
-	dir string
-	env []string
+	t         *testing.T
+	dir, temp string
+	env       []string
 }
 
 func newRepository(t *testing.T) *repository {
 	t.Helper()
-	r := &repository{t: t, dir: t.TempDir()}
+	r := &repository{t: t, dir: t.TempDir(), temp: t.TempDir()}
 	r.env = append(os.Environ(), "MEMROOM_HOME="+t.TempDir(), "GIT_CONFIG_GLOBAL="+os.DevNull,
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a",
-		"GIT_COMMITTER_EMAIL=a@b", "TMPDIR="+t.TempDir())
+		"GIT_COMMITTER_EMAIL=a@b", "TMPDIR="+r.temp)
 	r.do("git", "init", "-q", "-b", "main")
 	return r
 }
@@ -122,6 +123,11 @@ func describedRepository(t *testing.T) *repository {
 // TestCheckComparesPlans checks a setup at two revisions, from a hook too, and leaves nothing.
 func TestCheckComparesPlans(t *testing.T) {
 	r := describedRepository(t)
+	killed, long := filepath.Join(r.temp, "memroom-check-1"), time.Now().Add(-time.Hour)
+	r.do("git", "worktree", "add", "--detach", "--quiet", filepath.Join(killed, "code"))
+	if err := os.Chtimes(killed, long, long); err != nil {
+		t.Fatal(err)
+	}
 	one := r.check(3, "--against", "HEAD~").Results[0]
 	if one.Difference.Device < event.GiB || len(one.Difference.Changes) != 1 ||
 		one.Difference.Changes[0].File != "config.json" {
@@ -136,6 +142,9 @@ func TestCheckComparesPlans(t *testing.T) {
 	}
 	if list := strings.TrimSpace(r.do("git", "worktree", "list")); strings.Contains(list, "\n") {
 		t.Errorf("worktrees left: %s", list)
+	}
+	if left, _ := os.ReadDir(r.temp); len(left) > 0 {
+		t.Errorf("folders left: %v", left)
 	}
 	if out, code := r.run(testenv.Binary(t), "check", "--against", "nowhere"); code != 2 ||
 		!strings.Contains(out, "git fetch --depth 1 origin nowhere") {

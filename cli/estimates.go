@@ -25,13 +25,13 @@ type estimateAsked struct {
 	AllocConf  string `json:"alloc_conf"`
 	Torch      string `json:"torch"`
 	Steps      int    `json:"steps"`
-	Dir        string `json:"dir"`    // with "target": where the card's measured workspaces go
 	Record     string `json:"record"` // with "predict"
 }
 
 // estimateAnswer is one line on standard output.
 type estimateAnswer struct {
 	Error      string           `json:"error,omitempty"`
+	Dir        string           `json:"dir,omitempty"` // of this rehearsal: who asked removes it
 	Target     json.RawMessage  `json:"target,omitempty"`
 	Prediction *plan.Prediction `json:"prediction,omitempty"`
 	Curve      []curvePoint     `json:"curve,omitempty"`
@@ -45,8 +45,14 @@ type curvePoint struct {
 	Phase     string      `json:"phase"`
 }
 
-// estimates answers until standard input ends.
+// estimates answers until standard input ends. The folders of rehearsals lie in one that goes then,
+// also when the asking process was killed.
 func estimates(streams Streams) error {
+	dir, remove, err := temporaryFolder("estimate")
+	if err != nil {
+		return err
+	}
+	defer remove()
 	lines := bufio.NewScanner(streams.In)
 	lines.Buffer(nil, 1<<20)
 	out := json.NewEncoder(streams.Out)
@@ -55,7 +61,7 @@ func estimates(streams Streams) error {
 		answer := &estimateAnswer{}
 		err := json.Unmarshal(lines.Bytes(), &asked)
 		if err == nil {
-			answer, err = asked.answer()
+			answer, err = asked.answer(dir)
 		}
 		if err != nil {
 			answer = &estimateAnswer{Error: plainWords(err)}
@@ -67,7 +73,7 @@ func estimates(streams Streams) error {
 	return lines.Err()
 }
 
-func (a *estimateAsked) answer() (*estimateAnswer, error) {
+func (a *estimateAsked) answer(dir string) (*estimateAnswer, error) {
 	c := &planCmd{GPU: a.GPU, AllocConf: a.AllocConf, Torch: a.Torch, Ranks: 1}
 	c.Steps = a.Steps
 	if err := checkTorch(a.Torch); err != nil {
@@ -86,12 +92,15 @@ func (a *estimateAsked) answer() (*estimateAnswer, error) {
 	}
 	switch a.Ask {
 	case "target":
-		path := filepath.Join(a.Dir, "target.json")
+		if dir, err = os.MkdirTemp(dir, ""); err != nil {
+			return nil, err
+		}
+		path := filepath.Join(dir, "target.json")
 		if err := c.writeTarget(path, target); err != nil {
 			return nil, err
 		}
 		text, err := os.ReadFile(path)
-		return &estimateAnswer{Target: text}, err
+		return &estimateAnswer{Dir: dir, Target: text}, err
 	case "predict":
 		return predictRecord(a.Record, target)
 	}

@@ -101,17 +101,3 @@ func TestEstimateEqualsRehearsal(t *testing.T) {
 		}
 	}
 }
-
-// TestGuardInPython runs the tests of memroom.estimate and of the pytest plugin.
-func TestGuardInPython(t *testing.T) {
-	python, root := testenv.Environment(t, "guard"), testenv.Root(t)
-	cmd := exec.Command(python, "-m", "pytest", "-q", "-p", "no:cacheprovider",
-		filepath.Join(root, "python", "pytests", "test_guard.py"))
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "python"),
-		"MEMROOM_BINARY="+testenv.Binary(t),
-		"PYTHONDONTWRITEBYTECODE=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-}

@@ -143,15 +143,12 @@ func (c *planCmd) rehearsal(s *session, target plan.Target, args []string,
 		return nil, err
 	}
 	defer remove()
-	record := filepath.Join(dir, "record.jsonl")
+	record := filepath.Join(dir, "record.jsonl") // what the script writes for itself lies beside it
 	if keep != "" {
-		if record, err = filepath.Abs(keep); err != nil {
-			return nil, err
-		}
-		if info, err := os.Stat(record); err == nil && !info.Mode().IsRegular() {
+		if info, err := os.Stat(keep); err == nil && !info.Mode().IsRegular() {
 			return nil, usageError(fmt.Errorf("--record %s: not a regular file", keep))
 		}
-		if err := os.Remove(record); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(keep); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
 	}
@@ -173,11 +170,24 @@ func (c *planCmd) rehearsal(s *session, target plan.Target, args []string,
 		return nil, err
 	}
 	defer file.Close()
+	if keep != "" {
+		if err := keepRecord(keep, record); err != nil {
+			return nil, err
+		}
+	}
 	r, err := plan.ReadRehearsal(file)
 	if err != nil {
 		return nil, err
 	}
 	return r, failed(r, status, said)
+}
+
+func keepRecord(to, from string) error {
+	file, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	return errors.Join(copyFile(file, from), file.Close())
 }
 
 // unrecorded explains a command that left no record.

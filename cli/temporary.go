@@ -33,7 +33,7 @@ func temporaryFolder(kind string) (dir string, remove func(), err error) {
 
 // lockedName matches folders on which their makers hold a lock: temporaryFolder's, and those of
 // memroom.tune (study.py).
-var lockedName = regexp.MustCompile(`^memroom-(serve|calibrate|lint|model|rehearsal|tune)-\w+$`)
+var lockedName = regexp.MustCompile(`^memroom-(serve|calibrate|check|estimate|lint|model|rehearsal|tune)-\w+$`)
 
 // beforeLock is how long a folder may exist before its maker has locked it.
 const beforeLock = time.Minute

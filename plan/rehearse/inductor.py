@@ -11,13 +11,11 @@ it does not take is played as if it were not compiled; the answer says so.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import importlib
 import inspect
 import os
-import shutil
 import tempfile
 import threading
 import time
@@ -158,10 +156,9 @@ class Compiler:
         if self.ready:
             return
         self.ready = True
-        folder = tempfile.mkdtemp(prefix="memroom-compile-")
-        atexit.register(shutil.rmtree, folder, True)
-        self.rehearsal.leftovers.append(folder)
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder  # nobody else's cache is touched
+        beside = os.path.dirname(os.path.abspath(self.rehearsal.path))
+        # nobody else's cache is touched
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp("", "compile-", beside)
         os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         with fakes_seen(), _disable_current_modes():

@@ -4,10 +4,9 @@ script.
 
 import atexit
 import os
-import shutil
 import sys
 from types import ModuleType
-from typing import Any, Dict, List, NoReturn, Optional, Set
+from typing import Any, Dict, NoReturn, Optional, Set
 
 from . import recorder as record
 
@@ -26,7 +25,6 @@ class Rehearsal:
         self.status: Any = None  # that the script ends with, where it says so
         self.error: Optional[str] = None
         self.other: Optional[str] = None
-        self.leftovers: List[str] = []  # folders to remove at the end
         self.read: Set[str] = set()  # files that the script has opened
         self.adopted: Any = None  # what was real before, see inside.py
         # whose rules the record follows where they are not PyTorch's
@@ -102,7 +100,6 @@ class Rehearsal:
         """
         self.write("end")
         if "torch" not in sys.modules:
-            self._remove()
             return
         raised = getattr(sys, "last_type", None)  # what nobody caught
         if raised is not None:
@@ -112,17 +109,12 @@ class Rehearsal:
         self._leave(1)  # a sentence, which Python has printed
 
     def _leave(self, status: int) -> NoReturn:
-        self._remove()
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
             except Exception:
                 pass
         os._exit(status)
-
-    def _remove(self) -> None:
-        for folder in self.leftovers:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def write(self, reason: str) -> None:
         if self.written:

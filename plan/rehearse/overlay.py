@@ -30,14 +30,15 @@ SMALL = 1 << 20  # bytes up to which a real tensor's content is kept
 
 class Overlay:
     """The folder with what was written, and what was removed. record: a path that is written to for
-    good. warn: told when a file is written.
+    good; the folder lies beside it, and who asked for the record removes both. warn: told when a
+    file is written.
     """
 
     def __init__(self, record: str, warn: Callable[[str], None]) -> None:
         self.record, self.warn = os.path.abspath(record), warn
         self.gone: set[str] = set()
         self.read: set[str] = set()  # files of the script's folder that it has opened to read
-        self.top = os.path.realpath(tempfile.mkdtemp(prefix="memroom-overlay-"))
+        self.top = os.path.realpath(tempfile.mkdtemp("", "overlay-", os.path.dirname(self.record)))
         self.begun = os.getcwd()
         self.temporary = os.path.join(os.path.realpath(tempfile.gettempdir()), "")
         others = [self.temporary, "/dev", "/proc", "/sys", sys.prefix, sys.base_prefix]
@@ -327,5 +328,4 @@ def install(rehearsal: Rehearsal) -> None:
     """Before anything is imported that keeps a reference to open."""
     overlay = Overlay(rehearsal.path, rehearsal.recorder.warn)
     rehearsal.read = overlay.read
-    rehearsal.leftovers.append(overlay.top)
     overlay.install()

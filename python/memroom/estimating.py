@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from types import FrameType, TracebackType
@@ -209,8 +208,23 @@ class Answers:
         self.process.stdout.close()
         self.process.wait()
 
+    def leave(self) -> None:
+        """In a fork: what it starts must not keep the command waiting for questions."""
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
+
 
 # --- the child
+
+
+def _ends_with_parent() -> None:
+    """Asks Linux to end this process with the one that waits for it, however that ends."""
+    import ctypes
+
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class Rehearsed:
@@ -222,18 +236,14 @@ class Rehearsed:
                 "this system cannot fork: put the code into a script and use "
                 "`memroom plan --rehearse -- python script.py`"
             )
-        self.folder = tempfile.mkdtemp(prefix="memroom-estimate-")
-        self.record = os.path.join(self.folder, "record.jsonl")
         self.answers = answers
         self.asked = dict(more, gpu=gpu, steps=steps, torch=more.get("torch") or "2.11")
         self.child = 0
         self.status: int | None = None
-        try:
-            target = answers.ask(ask="target", dir=self.folder, **self.asked)["target"]
-        except BaseException:
-            self.close()
-            raise
-        self.target: dict[str, Any] = target["target"]
+        answer = answers.ask(ask="target", **self.asked)
+        self.folder = answer["dir"]
+        self.record = self._path("record.jsonl")
+        self.target: dict[str, Any] = answer["target"]["target"]
 
     def start(self) -> bool:
         notebook._find_probe()
@@ -248,6 +258,8 @@ class Rehearsed:
         self.child = os.getpid()
         try:
             os.setsid()
+            _ends_with_parent()
+            self.answers.leave()
             self._quieten()
             from _memroom_probe.rehearse import inside
 
@@ -300,7 +312,6 @@ class Rehearsed:
                 json.dump(told, file)
             if rehearsal is not None:
                 rehearsal.write("end")
-                rehearsal._remove()
         os._exit(1)
 
     # in the parent

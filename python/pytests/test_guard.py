@@ -3,7 +3,10 @@ process: pytest runs pytest inside itself.
 """
 
 import os
+import signal
+import subprocess
 import sys
+import time
 
 import memroom
 import pytest
@@ -122,8 +125,58 @@ def test_a_child_that_hangs_or_leaves_children():
         memroom.estimate(hangs, timeout=3)
 
 
+def marked(path):
+    """Leaves this process's number: open would write for the rehearsal alone."""
+    mark = os.open(path + ".part", os.O_CREAT | os.O_WRONLY)
+    os.write(mark, b"%d" % os.getpid())
+    os.rename(path + ".part", path)
+
+
+def test_a_child_that_leaves_one_in_another_session(tmp_path):
+    mark = os.path.join(tmp_path, "mark")
+
+    def leaves():
+        if os.fork() == 0:
+            os.setsid()
+            marked(mark)
+            time.sleep(600)
+        while not os.path.exists(mark):
+            time.sleep(0.01)
+
+    with pytest.raises(memroom.RehearsalError, match="put nothing on a GPU"):
+        memroom.estimate(leaves)
+    with open(mark) as file:
+        os.kill(int(file.read()), signal.SIGKILL)  # it was there all the time
+
+
+KILLED = """
+import os, sys, time
+import memroom
+def waits():
+    os.close(os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY))
+    time.sleep(600)
+memroom.estimate(waits)
+"""
+
+
+def test_nothing_is_left_of_a_killed_caller(tmp_path):
+    """Neither the child nor its folder."""
+    mark, temporary = tmp_path / "mark", tmp_path / "temporary"
+    temporary.mkdir()
+    environ = dict(os.environ, TMPDIR=str(temporary))
+    killed = subprocess.Popen([sys.executable, "-c", KILLED, str(mark)], env=environ)
+    while not mark.exists():
+        assert killed.poll() is None
+        time.sleep(0.01)
+    (left,) = temporary.iterdir()
+    killed.kill()
+    killed.wait()
+    while left.exists():  # until the command has seen it
+        time.sleep(0.01)
+
+
 TESTS = """
-import os, sys, time, unittest
+import os, sys, threading, time, unittest
 import pytest, torch
 
 class Net(torch.nn.Module):
@@ -178,14 +231,21 @@ class TestCase(unittest.TestCase):
         train(self.width)
 
 @pytest.mark.limit_device_memory("2GiB")
-@pytest.mark.parametrize("how", ["exit", "_exit", "abort", "fork", "raise", "print"])
+@pytest.mark.parametrize("how", "exit _exit abort kill fork thread raise print".split())
 def test_bad(how):
     if how == "exit": sys.exit(2)
     if how == "_exit": os._exit(2)
     if how == "abort": os.abort()
-    if how == "fork" and os.fork() == 0: time.sleep(60)
+    if how == "kill": os.killpg(0, 9)
+    if how == "fork" and os.fork() == 0: time.sleep(600)
+    if how == "thread": threading.Thread(target=time.sleep, args=(600,)).start()
     if how == "raise": raise KeyError("x")
     os.write(1, b"printed" * 10000)
+    train()
+
+@pytest.mark.limit_device_memory("2GiB")
+def test_hangs():
+    time.sleep(600 if "HANG" in os.environ else 0)
     train()
 
 def test_after():
@@ -194,25 +254,17 @@ def test_after():
 
 
 def run(pytester, *args):
-    # a source tree has no entry point
-    registered = [] if "memroom" in installed() else ["-p", "memroom.pytest_plugin"]
-    return pytester.runpytest_inprocess(*registered, "-p", "no:cacheprovider", *args)
-
-
-def installed():
-    from importlib.metadata import entry_points
-
-    return {e.name for e in entry_points(group="pytest11")}
+    return pytester.runpytest_inprocess("-p", "no:cacheprovider", *args)
 
 
 def test_plugin(pytester, monkeypatch):
     pytester.makepyfile(test_memory=TESTS)
     result = run(pytester, "--memroom-record", "--memroom-report")
-    result.assert_outcomes(passed=10, failed=5)
+    result.assert_outcomes(passed=12, failed=6)
     out = result.stdout.str()
     assert "needs 2.189GiB of device memory, more than the limit of 600MiB" in out
     assert "test_memory.py:10" in out and "SIGABRT" in out and "KeyError: 'x'" in out
-    assert "SystemExit: 2" in out and "ended with code 2" in out
+    assert "SystemExit: 2" in out and "ended with code 2" in out and "SIGKILL" in out
     assert out.index("= device memory =") < out.rindex("test_fits")
     recorded = sorted(p.name for p in pytester.path.rglob("*.json"))
     assert recorded == ["test_recorded[256].json", "test_recorded[512].json"]
@@ -225,6 +277,11 @@ def test_plugin(pytester, monkeypatch):
     result.stdout.fnmatch_lines(
         ["the test allocates * more than the *", "by category:", "by line:", "*test_memory.py:*"]
     )
+
+    monkeypatch.setenv("HANG", "1")
+    result = run(pytester, "-k", "hangs or after", "--memroom-timeout", "2")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*was not done after 2 seconds*"])
 
 
 def test_plugin_in_several_processes(pytester):
