@@ -311,7 +311,8 @@ def main():
     if not args.real:
         install = importlib.import_module("_memroom_probe.rehearse.install")
         importlib.import_module("_memroom_probe.rehearse.waiting").IDLE = 1 << 30  # this one waits
-        rehearsal = install.install(CARD, os.devnull)
+        os.makedirs(args.out, exist_ok=True)
+        rehearsal = install.install(CARD, os.path.join(args.out, "record"))
     import torch
     import transformers
     from transformers.models.auto import modeling_auto
