@@ -318,10 +318,8 @@ def checked(sources: str, memroom: str, name: str) -> dict[str, Any]:
             capture_output=True,
             text=True,
         )
-    if not done.stdout:
-        return {"error": done.stderr[-400:]}
-    answer: dict[str, Any] = json.loads(done.stdout)["checks"][0]
-    return answer
+    checks = json.loads(done.stdout or "{}").get("checks")
+    return checks[0] if checks else {"error": (done.stderr or done.stdout)[-400:]}
 
 
 def main() -> None:
