@@ -142,9 +142,17 @@ def video() -> None:
     loop(model, lambda: model(film).sum())
 
 
+def any_versions() -> None:
+    """Transformers asks for no releases of other packages."""
+    check = types.ModuleType("transformers.dependency_versions_check")
+    setattr(check, "dep_version_check", lambda *_: None)  # noqa: B010
+    sys.modules[check.__name__] = check
+
+
 def granite() -> None:
     import torch
 
+    any_versions()
     config = of("transformers.GraniteMoeConfig")(
         hidden_size=512,
         intermediate_size=512,
@@ -160,6 +168,7 @@ def granite() -> None:
 def wide_heads() -> None:
     import torch
 
+    any_versions()
     config = of("transformers.LlamaConfig")(
         hidden_size=1024,
         intermediate_size=2048,
@@ -306,6 +315,8 @@ def checked(sources: str, memroom: str, name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         tree = os.path.join(folder, "tree")
         subprocess.run(["git", "clone", "-qns", source, tree], check=True)
+        code = ["git", "sparse-checkout", "set", "--no-cone", "*.py", "*.txt"]  # worktrees too
+        subprocess.run(code, cwd=tree, check=True)
         subprocess.run(["git", "checkout", "-q", change.commit], cwd=tree, check=True)
         command = [sys.executable, os.path.abspath(__file__), "--train", name]
         with open(os.path.join(tree, "memroom.toml"), "w") as file:

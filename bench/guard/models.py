@@ -2,9 +2,9 @@
 
     python bench/guard/models.py --memroom bin/memroom [NAME...]
 
-Each model is estimated three ways in one process (the model and a sample; the training function;
-the function after the model was trained on the host) and rehearsed as a script of its own. The last
-lines compare what a test takes on the host with what the same test takes rehearsed.
+Each model is estimated in two ways in one process (the model and a sample; the training function)
+and rehearsed as a script of its own. The last lines compare what a test takes on the host with what
+the same test takes rehearsed.
 """
 
 from __future__ import annotations
@@ -205,13 +205,11 @@ def main() -> None:
         ways = [
             first,
             memroom.estimate(lambda name=name: script(name), gpu=asked.gpu),
-            memroom.estimate(lambda m=model, s=sample: train(m, s, "cuda"), gpu=asked.gpu),
         ]
         got = [(e.allocated, e.reserved, e.device) for e in ways]
-        same = [way == want for way in got]
-        # gradients and state of a model that was trained before are there from the start
-        equal += all(same[:2])
-        says = "equal" if all(same[:2]) else "DIFFERS: %s instead of %s" % (got, want)
+        same = all(way == want for way in got)
+        equal += same
+        says = "equal" if same else "DIFFERS: %s instead of %s" % (got, want)
         print("%-20s %12d allocated %12d device  %s" % (name, want[0], want[2], says), flush=True)
     print("%d of %d models equal to plan --rehearse, byte for byte" % (equal, len(asked.names)))
     print("three steps of all: %.1f s on the host, %.1f s estimated" % (host, rehearsed))
