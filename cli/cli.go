@@ -33,27 +33,30 @@ type Streams struct {
 type root struct {
 	Color string `help:"Colours: ${enum}." enum:"auto,always,never" default:"auto"`
 
-	Plan       planCmd       `cmd:"" help:"Predict the memory of a training run before it starts."`
-	Check      checkCmd      `cmd:"" help:"Hold training commands to a budget of memory, and explain what a change added."`
-	Run        runCmd        `cmd:"" help:"Run a training command and watch its memory."`
-	Tune       tuneCmd       `cmd:"" help:"Search hyperparameters: trials packed by memory, none killing another."`
-	Forget     forgetCmd     `cmd:"" help:"Delete the remedies that run --fit has remembered."`
-	Snapshot   snapshotCmd   `cmd:"" help:"What a PyTorch memory snapshot holds: peak, composition, growth, fragmentation."`
-	Explain    explainCmd    `cmd:"" help:"Why a run died: what ran out, who held it, and what to do, from logs, snapshots or run ids."`
-	Feed       feedCmd       `cmd:"" help:"Stream data that is larger than memory, within a budget of bytes."`
-	Lint       lintCmd       `cmd:"" help:"Find the known memory mistakes in training code, by line."`
-	Replay     replayCmd     `cmd:"" help:"Check a snapshot against the model of the allocator, or replay it under other settings."`
-	Attach     attachCmd     `cmd:"" help:"Reconnect to a run: its output, keys, exit code."`
-	Top        topCmd        `cmd:"" help:"Show a run live: memory against its limits, steps, findings."`
-	Runs       runsCmd       `cmd:"" help:"List runs."`
-	Show       showCmd       `cmd:"" help:"Show the record of one run."`
-	Report     reportCmd     `cmd:"" help:"Send the records of runs to a central memroom serve."`
-	Serve      serveCmd      `cmd:"" help:"Serve a page on this machine: runs live and past, snapshots, plans, metrics."`
-	Rm         rmCmd         `cmd:"" help:"Delete runs."`
-	Doctor     doctorCmd     `cmd:"" help:"What memroom can see on this machine, and what is missing."`
-	Calibrate  calibrateCmd  `cmd:"" help:"Measure this machine's card, so that plan's answers for it are its own."`
-	Completion completionCmd `cmd:"" help:"Print a completion script for bash, zsh or fish."`
-	Version    versionCmd    `cmd:"" help:"Print the version and how it was built (--version does too)."`
+	Plan      planCmd      `cmd:"" group:"Before a run" help:"Predict the memory of a training run before it starts."`
+	Check     checkCmd     `cmd:"" group:"Before a run" help:"Hold training commands to a budget of memory, and explain what a change added."`
+	Lint      lintCmd      `cmd:"" group:"Before a run" help:"Find the known memory mistakes in training code, by line."`
+	Doctor    doctorCmd    `cmd:"" group:"Before a run" help:"What memroom can see on this machine, and what is missing."`
+	Calibrate calibrateCmd `cmd:"" group:"Before a run" help:"Measure this machine's card, so that plan's answers for it are its own."`
+
+	Run    runCmd    `cmd:"" group:"Run" help:"Run a training command and watch its memory."`
+	Tune   tuneCmd   `cmd:"" group:"Run" help:"Search hyperparameters: trials packed by memory, none killing another."`
+	Feed   feedCmd   `cmd:"" group:"Run" help:"Stream data that is larger than memory, within a budget of bytes."`
+	Top    topCmd    `cmd:"" group:"Run" help:"Show a run live: memory against its limits, steps, findings."`
+	Attach attachCmd `cmd:"" group:"Run" help:"Reconnect to a run: its output, keys, exit code."`
+
+	Explain  explainCmd  `cmd:"" group:"After a run" help:"Why a run died: what ran out, who held it, and what to do, from logs, snapshots or run ids."`
+	Runs     runsCmd     `cmd:"" group:"After a run" help:"List runs."`
+	Show     showCmd     `cmd:"" group:"After a run" help:"Show the record of one run."`
+	Serve    serveCmd    `cmd:"" group:"After a run" help:"Serve a page on this machine: runs live and past, snapshots, plans, metrics."`
+	Snapshot snapshotCmd `cmd:"" group:"After a run" help:"What a PyTorch memory snapshot holds: peak, composition, growth, fragmentation."`
+	Replay   replayCmd   `cmd:"" group:"After a run" help:"Check a snapshot against the model of the allocator, or replay it under other settings."`
+	Report   reportCmd   `cmd:"" group:"After a run" help:"Send the records of runs to a central memroom serve."`
+	Rm       rmCmd       `cmd:"" group:"After a run" help:"Delete runs."`
+	Forget   forgetCmd   `cmd:"" group:"After a run" help:"Delete the remedies that run --fit has remembered."`
+
+	Completion completionCmd `cmd:"" group:"memroom itself" help:"Print a completion script for bash, zsh or fish."`
+	Version    versionCmd    `cmd:"" group:"memroom itself" help:"Print the version and how it was built (--version does too)."`
 }
 
 // session is what every command's Run method gets.
@@ -231,15 +234,12 @@ func finish(streams Streams, asJSON bool, err error) int {
 	}
 	var parse *kong.ParseError
 	if errors.As(err, &parse) {
-		message = usageProblem(parse)
+		message = fmt.Sprintf("%s (%s)", usageProblem(parse), helpFor(parse))
 	}
 	if asJSON {
 		_ = json.NewEncoder(streams.Out).Encode(map[string]any{"error": message, "exit_code": code})
 	}
 	fmt.Fprintf(streams.Err, "memroom: %s\n", message)
-	if parse != nil {
-		fmt.Fprintf(streams.Err, "See `%s`.\n", helpFor(parse))
-	}
 	return code
 }
 

@@ -291,6 +291,10 @@ func chooseModel(preset string, args []string) (*models.Config, error) {
 func findModel(word string) (*models.Config, error) {
 	_, err := configFile(word)
 	if err == nil {
+		if strings.HasSuffix(word, ".py") {
+			return nil, usageError(fmt.Errorf("%s is a script: memroom plan --rehearse --gpu 24GiB -- python %s "+
+				"plans from what it asks for", word, word))
+		}
 		return readModel(word)
 	}
 	if !errors.Is(err, os.ErrNotExist) {

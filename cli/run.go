@@ -34,7 +34,7 @@ type runCmd struct {
 	environ []string     // of the command; nil: ours
 	home    *store.Store // that must hold the record; nil: any will do
 
-	Command []string `arg:"" passthrough:"" help:"The command and its arguments, after --."`
+	Command []string `arg:"" passthrough:"" help:"The command and its arguments, after --, as in -- python train.py."`
 }
 
 func (runCmd) examples() []example {
