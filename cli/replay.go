@@ -5,12 +5,12 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"memroom/allocsim"
 	"memroom/diagnose"
 	"memroom/event"
 	"memroom/plan"
+	"memroom/report"
 	"memroom/trace"
 )
 
@@ -294,33 +294,7 @@ func (r *replayResult) deviceText(b *strings.Builder, s *session) {
 			event.Count(r.OOMs, "time"))
 	}
 	if r.WhatIf != nil {
-		whatIfText(b, s, r.WhatIf)
-	}
-}
-
-func whatIfText(b *strings.Builder, s *session, t *allocsim.Table) {
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nsettings\tpeak reserved\toverhead\tretries\tout of memory\t")
-	for _, o := range t.Outcomes {
-		mark, died := "", "no"
-		if o.Recommended {
-			mark = "<- take this"
-		} else if o.Recorded {
-			mark = "   as recorded"
-		}
-		if o.OOM {
-			died = "yes"
-		}
-		spread := ""
-		if o.Spread > 0 {
-			spread = " (±" + o.Spread.String() + ")"
-		}
-		fmt.Fprintf(w, "%s\t%s%s\t%s\t%d\t%s\t%s\n", confName(o.Conf), o.ReservedPeak, spread,
-			o.Overhead, o.Retries, died, mark)
-	}
-	w.Flush()
-	if t.Reason != "" {
-		fmt.Fprintf(b, "%s\n", t.Reason)
+		report.WhatIf(report.NewText(b, s.color), r.WhatIf)
 	}
 }
 

@@ -205,14 +205,14 @@ func planHost(h *plan.HostNeed) string {
 // planLoading describes how much memory reading the model from its files takes.
 func planLoading(h *plan.HostNeed) string {
 	l := h.Loading
-	host := fmt.Sprintf("%s of files, mapped and not copied into host memory", l.Mapped)
+	host := fmt.Sprintf("no host memory of its own (%s of files are mapped)", l.Mapped)
 	if l.Host > 0 {
 		host = fmt.Sprintf("%s of host memory", l.Host)
 		if h.Processes > 1 {
 			host += fmt.Sprintf(" for %d processes on a machine", h.Processes)
 		}
 	}
-	return fmt.Sprintf("while it is loaded it takes %s of each card, and %s: %s", l.Card, host, l.How)
+	return fmt.Sprintf("while the model loads it takes %s of each card and %s: %s", l.Card, host, l.How)
 }
 
 // planReach describes how far batch and sequence could go.

@@ -19,10 +19,11 @@ func PlanPage(out io.Writer, p *plan.Prediction) error {
 		Top   event.Bytes
 		Where string
 		Reach string
-		Fit   bool
+		Peak  string
+		Class string  // of the verdict
 		Card  float64 // where the card ends, in percent of the bar
 	}{p, planParts(p), planLine(p), planTop(p), planWhere(p), planReach(p),
-		p.Fits != nil && *p.Fits, planCardEnd(p)})
+		planPeak(p), map[string]string{plan.Fits: "yes", plan.ProbablyFits: "yes"}[p.Verdict], planCardEnd(p)})
 }
 
 type planPart struct {
@@ -113,9 +114,9 @@ table{border-collapse:collapse}td,th{padding:.15rem .8rem .15rem 0;text-align:le
 svg{width:100%;height:auto;background:#8881}polyline{fill:none;stroke:#4c78a8;stroke-width:1.2}
 </style></head><body>
 <h1>{{.DevicePeak}} on the card</h1>
-<p>between {{.Low}} and {{.High}} · allocated {{.AllocatedPeak}} · reserved {{.ReservedPeak}} · peak in the {{.Phase}} pass at {{.PeakOp}} {{.PeakModule}}</p>
+<p>between {{.Low}} and {{.High}} · allocated {{.AllocatedPeak}} · reserved {{.ReservedPeak}} · peak {{.Peak}}</p>
 {{with .Assumed}}<p>for {{.}}</p>{{end}}
-{{if .Where}}<p>{{.Where}}: {{if .Fit}}<b class="yes">fits</b>{{else}}<b class="no">does not fit</b>{{end}}{{with .Reach}} · {{.}}{{end}}</p>{{end}}
+{{if .Where}}<p>{{.Where}}: <b class="{{or .Class "no"}}">{{.Verdict}}</b>{{with .Reach}} · {{.}}{{end}}</p>{{end}}
 <div class="bar">{{range .Parts}}<div title="{{.Name}} {{.Bytes}}" style="width:{{printf "%.3f" .Width}}%;background:{{.Color}}"></div>{{end}}{{if .Card}}<span class="end" style="left:{{printf "%.3f" .Card}}%"></span>{{end}}</div>
 <h2>At the peak</h2>
 <table>{{range .Parts}}<tr><td><span class="dot" style="background:{{.Color}}"></span> {{.Name}}</td><td class="n">{{.Bytes}}</td><td>{{.What}}</td></tr>{{end}}</table>

@@ -43,7 +43,7 @@ func (t *Text) device(file string, d Device, several bool, groups int) {
 	t.composition(s)
 	t.groups(s, groups)
 	t.growth(s)
-	t.whatIf(d.WhatIf)
+	WhatIf(t, d.WhatIf)
 }
 
 func (t *Text) peaks(s *diagnose.Snapshot) {
@@ -249,14 +249,19 @@ func (t *Text) growth(s *diagnose.Snapshot) {
 	}
 }
 
-func (t *Text) whatIf(w *allocsim.Table) {
+// WhatIf writes what a recording would have needed under other settings.
+func WhatIf(t *Text, w *allocsim.Table) {
 	if w == nil || len(w.Outcomes) == 0 {
 		return
 	}
 	t.heading("The same program under other allocator settings")
 	var rows [][]string
 	for _, r := range w.Outcomes {
-		rows = append(rows, []string{confName(r.Conf), r.ReservedPeak.String(), r.Overhead.String(),
+		reserved := r.ReservedPeak.String()
+		if r.Spread > 0 {
+			reserved += " (±" + r.Spread.String() + ")"
+		}
+		rows = append(rows, []string{confName(r.Conf), reserved, r.Overhead.String(),
 			grouped(int(r.Retries)), yesNo(r.OOM), outcomeNote(r)})
 	}
 	t.table([]string{"settings", ">peak reserved", ">overhead", ">retries", ">out of memory", ""},

@@ -286,7 +286,10 @@ export class PlanView {
               "good",
               `Fits: ${bytes(p.device_peak)} of ${bytes(total)}, ${bytes(Math.max(0, total - p.high))} left at least.`,
             ]
-          : ["bad", `Does not fit: ${bytes(p.device_peak)} of ${bytes(total)}.`];
+          : [
+              p.verdict === "probably fits" ? "warn" : "bad",
+              `${p.verdict[0].toUpperCase()}${p.verdict.slice(1)}: needs ${bytes(p.device_peak)} of ${bytes(p.room)}, at most ${bytes(p.high)}.`,
+            ];
     const facts = [
       ["interval", `${bytes(p.low)} to ${bytes(p.high)}`],
       ["allocated", bytes(p.allocated_peak)],
@@ -377,7 +380,7 @@ export class PlanView {
       const q = this.query();
       q.set(name, String(value));
       const { prediction } = value === here ? { prediction: p } : await this.predict(q, signal);
-      points.push({ value, need: prediction.device_peak });
+      points.push({ value, need: prediction.device_peak, verdict: prediction.verdict });
     }
     const at = document.getElementById("curves");
     if (!at || points.length < 2) return;
@@ -459,7 +462,7 @@ function mapVerdict(map) {
 /** The need over batch or sequence as a table with bars: it reads the same to everybody. */
 function curvePicture(name, points, total, here) {
   const most = Math.max(total, ...points.map((x) => x.need));
-  const rows = points.map(({ value, need }) => {
+  const rows = points.map(({ value, need, verdict }) => {
     const bar = el("span", { class: `need ${total && need > total ? "over" : ""}` });
     bar.style.width = `${(100 * need) / most}%`;
     const ground = el("span", { class: "plan-curve", "aria-hidden": "true" }, bar);
@@ -474,7 +477,7 @@ function curvePicture(name, points, total, here) {
       el("td", { class: "num" }, count(value)),
       el("td", { class: "wide" }, ground),
       el("td", { class: "num" }, bytes(need)),
-      total ? el("td", {}, need > total ? "does not fit" : "fits") : "",
+      total ? el("td", {}, verdict) : "",
     );
   });
   return el(
