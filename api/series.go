@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -80,6 +81,70 @@ func (s *Server) showSeries(w http.ResponseWriter, r *http.Request) error {
 		return readable(err)
 	}
 	return answerBytes(w, data)
+}
+
+// reportedPoints bounds how many reports a picture shows.
+const reportedPoints = 2000
+
+// Reported are the numbers that a program reported, such as its loss: a column a name, with null
+// where a report did not have it.
+type Reported struct {
+	At      []int64               `json:"at"`
+	Columns map[string][]*float64 `json:"columns"`
+}
+
+// reportedBy reads what a run's programs reported. Of many reports it keeps every second, fourth
+// and so on, so that those that are kept reach from the first to the newest.
+func reportedBy(ctx context.Context, folder *store.Folder) Reported {
+	type row struct {
+		at     int64
+		values map[string]*float64
+	}
+	var rows []row
+	seen, every := 0, 1
+	store.LinesFrom(folder.Path("events.jsonl"), 0, func(line []byte) bool {
+		if !bytes.Contains(line, []byte(`"kind":"report"`)) {
+			return ctx.Err() == nil
+		}
+		var said struct {
+			Values map[string]*float64 `json:"values"`
+		}
+		h, err := store.Decode[event.Happened](line)
+		if err != nil || h.Kind != "report" || json.Unmarshal(h.Data, &said) != nil {
+			return true
+		}
+		if seen++; (seen-1)%every != 0 {
+			return true
+		}
+		if rows = append(rows, row{h.AtMS, said.Values}); len(rows) == reportedPoints {
+			every *= 2
+			for i := range rows[:reportedPoints/2] {
+				rows[i] = rows[2*i]
+			}
+			rows = rows[:reportedPoints/2]
+		}
+		return ctx.Err() == nil
+	})
+	r := Reported{At: make([]int64, len(rows)), Columns: map[string][]*float64{}}
+	for i, row := range rows {
+		r.At[i] = row.at
+		for name, value := range row.values {
+			if r.Columns[name] == nil {
+				r.Columns[name] = make([]*float64, len(rows))
+			}
+			r.Columns[name][i] = value
+		}
+	}
+	return r
+}
+
+// showReports answers with the numbers that a run's programs reported.
+func (s *Server) showReports(w http.ResponseWriter, r *http.Request) error {
+	folder, err := s.run(r)
+	if err != nil {
+		return err
+	}
+	return answer(w, reportedBy(r.Context(), folder))
 }
 
 // shownColumn leaves out what no picture shows.

@@ -125,6 +125,7 @@ func New(o Options) *Server {
 		{"GET", "/api/runs", s.listRuns, false},
 		{"GET", "/api/runs/{id}", s.showRun, false},
 		{"GET", "/api/runs/{id}/series", s.showSeries, false},
+		{"GET", "/api/runs/{id}/reports", s.showReports, false},
 		{"GET", "/api/runs/{id}/account", s.showAccount, false},
 		{"GET", "/api/runs/{id}/events", s.showEvents, false},
 		{"GET", "/api/runs/{id}/explanation", s.explainRun, false},

@@ -38,10 +38,8 @@ func TestNumbersAgree(t *testing.T) {
 		served = "/api/plan?preset=gpt2&batch=8&seq=512&gpu=4090"
 		cards  = "plan gpt2" + setup + " --cards"
 		// only the upper end of its interval crosses the card
-		open = " --load-in 4bit --lora-rank 16 --checkpointing --batch 2 --seq 2560 --gpu 24GiB"
-		qwen = "plan qwen2.5-7b" + open
-		full = "/api/plan?preset=qwen2.5-7b&load-in=4bit&lora-rank=16&checkpointing=true&batch=2" +
-			"&seq=2560&gpu=24GiB"
+		open     = "plan gpt2" + setup + " --gpu 4060"
+		full     = "/api/plan?preset=gpt2&batch=8&seq=512&gpu=4060"
 		oom      = "DATA/oom.pickle.gz"
 		snapshot = "snapshot " + oom
 	)
@@ -55,55 +53,82 @@ func TestNumbersAgree(t *testing.T) {
 			{page, `between (\S+) and`}, {served, ".prediction.low"}},
 		"the upper end": {{gpt2, `and (\S+) \(PyTorch`}, {gpt2 + " --json", ".high"},
 			{page, `between \S+ and (\S+) `}, {served, ".prediction.high"}},
-		"what a plan allocates": {{gpt2, `allocates (\S+) and`}, {gpt2 + " --json", ".allocated_peak"},
+		"what a plan allocates": {{gpt2, `allocates (\S+) and`},
+			{gpt2 + " --json", ".allocated_peak"},
 			{page, `allocated (\S+) `}, {served, ".prediction.allocated_peak"}},
 		"what a plan reserves": {{gpt2, `reserves ([^)]+)\)`}, {gpt2 + " --json", ".reserved_peak"},
 			{page, `reserved (\S+) `}, {served, ".prediction.reserved_peak"}},
-		"the activations": {{gpt2, `activations +(\S+)`}, {gpt2 + " --json", ".categories.activations"},
-			{page, `activations</td><td class="n">([^<]+)<`}, {served, ".prediction.categories.activations"}},
-		"the peak of the backward pass": {{gpt2, `(?m)^  backward +(\S+)`}, {gpt2 + " --json", ".phases.2.allocated"},
+		"the activations": {{gpt2, `activations +(\S+)`},
+			{gpt2 + " --json", ".categories.activations"},
+			{page, `activations</td><td class="n">([^<]+)<`},
+			{served, ".prediction.categories.activations"}},
+		"the peak of the backward pass": {{gpt2, `(?m)^  backward +(\S+)`},
+			{gpt2 + " --json", ".phases.2.allocated"},
 			{page, `<td>backward</td><td class="n">([^<]+)<`}},
 		"the card": {{gpt2, `RTX4090 \((\S+)\)`}, {gpt2 + " --json", ".card.total"},
-			{page, `RTX4090 \((\S+)\)`}, {served, ".prediction.card.total"}, {cards, `RTX4090 +(\S+)`}},
+			{page, `RTX4090 \((\S+)\)`}, {served, ".prediction.card.total"},
+			{cards, `RTX4090 +(\S+)`}},
 		"the largest batch": {{gpt2, `largest batch (\d+)`}, {gpt2 + " --json", "#max_batch"},
 			{page, `largest batch (\d+)`}, {cards, `RTX4090 .* (\d+) +1  fits`}},
-		"what was planned": {{gpt2, `planned for (.*)`}, {gpt2 + " --json", "#assumed"}, {page, `<p>for (.*?)</p>`},
+		"what was planned": {{gpt2, `planned for (.*)`}, {gpt2 + " --json", "#assumed"},
+			{page, `<p>for (.*?)</p>`},
 			{served, "#prediction.assumed"}},
 		"a verdict": {{gpt2, `(?m)^(.*) RTX4090 \(`}, {gpt2 + " --json", "#verdict"},
-			{page, `<b class="yes">([^<]+)<`}, {served, "#prediction.verdict"}, {cards, `RTX4090 .* 1  (.*)`}},
-		"a verdict that is open": {{qwen, `(?m)^(.*) 24GiB: needs`}, {qwen + " --json", "#verdict"},
-			{qwen + " --html open.html > open.html", `<b class="\w+">([^<]+)<`}, {full, "#prediction.verdict"}},
-		"a preset and its config":                    {{gpt2 + " --json", ".device_peak"}, {"plan gpt2.json" + setup + " --gpu 4090 --json", ".device_peak"}},
-		"a preset of stored bfloat16 and its config": {{qwen + " --json", ".high"}, {"plan qwen.json" + open + " --json", ".high"}},
-		"a preset of an encoder and its config": {{"plan bert-base" + setup + " --json", ".device_peak"},
+			{page, `<b class="yes">([^<]+)<`}, {served, "#prediction.verdict"},
+			{cards, `RTX4090 .* 1  (.*)`}},
+		"a verdict that is open": {{open, `(?m)^(.*) RTX4060 .*: needs`},
+			{open + " --json", "#verdict"},
+			{open + " --html open.html > open.html", `<b class="\w+">([^<]+)<`},
+			{full, "#prediction.verdict"}},
+		"a preset and its config": {{gpt2 + " --json", ".device_peak"},
+			{"plan gpt2.json" + setup + " --gpu 4090 --json", ".device_peak"}},
+		"a preset of stored bfloat16 and its config": {{"plan llama-3.2-1b --seq 256 --json",
+			".high"}, {"plan llama.json --seq 256 --json", ".high"}},
+		"a preset of an encoder and its config": {{"plan bert-base" + setup + " --json",
+			".device_peak"},
 			{"plan bert.json" + setup + " --json", ".device_peak"}},
 
-		"what a recording allocated": {{snapshot, `allocated was highest +(\S+)`}, {snapshot + " --json", ".devices.0.allocated_peak"},
-			{"replay " + oom, `(\S+) allocated; retries`}, {"replay " + oom + " --json", ".allocated_peak"},
+		"what a recording allocated": {{snapshot, `allocated was highest +(\S+)`},
+			{snapshot + " --json", ".devices.0.allocated_peak"},
+			{"replay " + oom, `(\S+) allocated; retries`},
+			{"replay " + oom + " --json", ".allocated_peak"},
 			{"replay " + oom + " --what-if --json", ".what_if.outcomes.0.allocated_peak"}},
-		"what a recording reserved": {{snapshot, `reserved was highest +\S+ +(\S+)`}, {snapshot + " --json", ".devices.0.reserved_peak"},
-			{"replay " + oom, `peaks: (\S+) reserved`}, {"replay " + oom + " --what-if", `default +(\S+)`},
+		"what a recording reserved": {{snapshot, `reserved was highest +\S+ +(\S+)`},
+			{snapshot + " --json", ".devices.0.reserved_peak"},
+			{"replay " + oom, `peaks: (\S+) reserved`},
+			{"replay " + oom + " --what-if", `default +(\S+)`},
 			{snapshot, `default +(\S+) .* as recorded`}},
-		"what was asked for": {{snapshot, `Entry \d+: (\S+) were asked for`}, {"explain " + oom, `(\S+) were asked for`},
+		"what was asked for": {{snapshot, `Entry \d+: (\S+) were asked for`},
+			{"explain " + oom, `(\S+) were asked for`},
 			{"explain " + oom + " --json", ".requested_bytes"}},
-		"what was in use": {{"explain " + oom, `asked for with (\S+) in use`}, {"explain " + oom + " --json", ".allocated_bytes"},
+		"what was in use": {{"explain " + oom, `asked for with (\S+) in use`},
+			{"explain " + oom + " --json", ".allocated_bytes"},
 			{snapshot, `with (\S+) allocated and`}},
-		"settings that help": {{snapshot, `(?m)^  (\S+) .* recommended$`}, {"replay " + oom + " --what-if", `(?m)^  (\S+) .* recommended$`},
+		"settings that help": {{snapshot, `(?m)^  (\S+) .* recommended$`},
+			{"replay " + oom + " --what-if", `(?m)^  (\S+) .* recommended$`},
 			{"replay " + oom + " --what-if --json", "#what_if.outcomes.1.conf"}},
 
-		"the peak of a run": {{"end", `peak (\S+) of`}, {"show", `host memory +peak (\S+) `}, {"show --json", ".peak_host"},
-			{"show --json", ".summary.peaks.unreclaimable"}, {"runs", `NAME[^\n]*\n.* s +(\S+iB)`}, {"runs --json", ".0.peak_host"},
+		"the peak of a run": {{"end", `peak (\S+) of`}, {"show", `host memory +peak (\S+) `},
+			{"show --json", ".peak_host"},
+			{"show --json", ".summary.peaks.unreclaimable"}, {"runs", `NAME[^\n]*\n.* s +(\S+iB)`},
+			{"runs --json", ".0.peak_host"},
 			{run, ".peak_host"}, {run, ".room.0.peak"}, {"/api/runs", ".runs.0.room.0.peak"},
 			{"/metrics", `memroom_run_peak_bytes{run="` + home.run + `",[^}]*} (\S+)`}},
-		"the limit of a run": {{"end", `peak \S+ of ([^;,\s]+)`}, {"show", `of (\S+) left`}, {"show --json", ".host_limit"},
-			{run, ".room.0.limit"}, {run, ".run.host_mem"}, {"/metrics", `memroom_run_limit_bytes{run="` + home.run + `",[^}]*} (\S+)`}},
-		"how long a run took": {{"end", `after (.*?);`}, {"show", `after (.*)`}, {"runs", `NAME[^\n]*\n.* (\d\S* s) `}},
-		"how a run ended":     {{"show --json", "#exit_code"}, {run, "#exit_code"}, {"runs --json", "#0.exit_code"}},
+		"the limit of a run": {{"end", `peak \S+ of ([^;,\s]+)`}, {"show", `of (\S+) left`},
+			{"show --json", ".host_limit"},
+			{run, ".room.0.limit"}, {run, ".run.host_mem"},
+			{"/metrics", `memroom_run_limit_bytes{run="` + home.run + `",[^}]*} (\S+)`}},
+		"how long a run took": {{"end", `after (.*?);`}, {"show", `after (.*)`},
+			{"runs", `NAME[^\n]*\n.* (\d\S* s) `}},
+		"how a run ended": {{"show --json", "#exit_code"}, {run, "#exit_code"},
+			{"runs --json", "#0.exit_code"}},
 
-		"the peak of a trial": {{"tune show sizes", `finished +\S+ +1 +(\S+)`}, {"tune show sizes --json", ".trials.0.peak_host_bytes"},
+		"the peak of a trial": {{"tune show sizes", `finished +\S+ +1 +(\S+)`},
+			{"tune show sizes --json", ".trials.0.peak_host_bytes"},
 			{study, ".trials.0.peak_host_bytes"}, {study, ".trials.0.attempts.0.peak_bytes"},
 			{"show sizes/0 --json", ".peak_host"}, {"show sizes/0", `host memory +peak (\S+) `}},
-		"the value of the best trial": {{"tune show sizes --json", "#best.value"}, {study, "#trials.0.value"}},
+		"the value of the best trial": {{"tune show sizes --json", "#best.value"},
+			{study, "#trials.0.value"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			first := ""
@@ -139,9 +164,10 @@ func newNumbers(t *testing.T) *numbers {
 	t.Setenv("MEMROOM_HOME", filepath.Join(dir, "home"))
 	for name, text := range map[string]string{"gpt2.json": `{"model_type": "gpt2"}`,
 		"bert.json": `{"model_type": "bert"}`,
-		"qwen.json": `{"model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944,
-			"num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
-			"vocab_size": 152064, "tie_word_embeddings": false, "torch_dtype": "bfloat16"}`,
+		"llama.json": `{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192,
+			"num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+			"head_dim": 64, "vocab_size": 128256, "tie_word_embeddings": true,
+				"torch_dtype": "bfloat16"}`,
 		"study.toml": `command = ["sh", "-c", "sleep 0.4; echo loss=$0", "${lr}"]
 [params]
 lr = "loguniform(1e-3,5e-3)"
@@ -154,7 +180,8 @@ lr = "loguniform(1e-3,5e-3)"
 		t.Fatal(err)
 	}
 	n := &numbers{answers: map[string]string{}}
-	for _, words := range [][]string{{"tune", "study.toml", "--samples", "1", "--quiet", "--name", "sizes"},
+	for _, words := range [][]string{{"tune", "study.toml", "--samples", "1", "--quiet", "--name",
+		"sizes"},
 		{"run", "--host-mem", "1GiB", "--name", "one", "--", "sh", "-c", "sleep 0.4"}} {
 		said, err := exec.Command(binary, words...).CombinedOutput()
 		if err != nil {
@@ -182,7 +209,8 @@ func (n *numbers) figure(t *testing.T, p telling) string {
 		if found == nil {
 			t.Fatalf("%s: nothing is like %s in\n%s", p.from, p.at, answer)
 		}
-		if size, err := strconv.ParseFloat(found[1], 64); err == nil && strings.HasPrefix(p.from, "/metrics") {
+		if size, err := strconv.ParseFloat(found[1], 64); err == nil && strings.HasPrefix(p.from,
+			"/metrics") {
 			return event.Bytes(size).String()
 		}
 		return found[1]
@@ -236,8 +264,9 @@ func (n *numbers) answer(t *testing.T, from string) string {
 	} else {
 		line, file, written := strings.Cut(from, " > ")
 		var out bytes.Buffer
-		if code := Main(context.Background(), strings.Fields(line), Streams{In: strings.NewReader(""), Out: &out,
-			Err: io.Discard}); code != 0 && code != exitDoesNotFit {
+		if code := Main(context.Background(), strings.Fields(line),
+			Streams{In: strings.NewReader(""), Out: &out,
+				Err: io.Discard}); code != 0 && code != exitDoesNotFit {
 			t.Fatalf("memroom %s: exit code %d", line, code)
 		}
 		answer = out.String()

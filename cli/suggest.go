@@ -56,7 +56,8 @@ func usageProblem(parse *kong.ParseError) string {
 
 // missingArgument says what a command still needs, in the words of its help.
 func missingArgument(node *kong.Node, wanted string) string {
-	text := strings.TrimPrefix(node.Path(), "memroom ") + " needs " + strings.ReplaceAll(wanted, "\"", "")
+	text := strings.TrimPrefix(node.Path(), "memroom ") + " needs " + strings.ReplaceAll(wanted,
+		"\"", "")
 	for _, p := range node.Positional {
 		if strings.Contains(wanted, p.Summary()) && p.Help != "" {
 			return text + ": " + strings.TrimSuffix(p.Help, ".")
@@ -75,8 +76,8 @@ func howWritten(name string, c *kong.Context) string {
 	return name + "=VALUE"
 }
 
-// nearFlag adds to an unknown flag the one that was probably meant. A single letter is near to every
-// other one, so that the flag which begins with it is named instead.
+// nearFlag adds to an unknown flag the one that was probably meant. A single letter is near every
+// other, so that the flag which begins with it is named instead.
 func nearFlag(typed string, c *kong.Context) string {
 	name, _, near := strings.Cut(typed, ",")
 	if strings.HasPrefix(name, "--") {

@@ -23,7 +23,8 @@ func PlanPage(out io.Writer, p *plan.Prediction) error {
 		Class string  // of the verdict
 		Card  float64 // where the card ends, in percent of the bar
 	}{p, planParts(p), planLine(p), planTop(p), planWhere(p), planReach(p),
-		planPeak(p), map[string]string{plan.Fits: "yes", plan.ProbablyFits: "yes"}[p.Verdict], planCardEnd(p)})
+		planPeak(p), map[string]string{plan.Fits: "yes", plan.ProbablyFits: "yes"}[p.Verdict],
+		planCardEnd(p)})
 }
 
 type planPart struct {

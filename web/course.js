@@ -19,6 +19,7 @@ export const inks = {
   cgroup: "#7a4fa3",
   count: "#7d8a97",
   time: "#45b5c4",
+  reported: "#7a4fa3",
 };
 
 export class Course {
@@ -175,6 +176,14 @@ export class Course {
     return d.samples.at.length > 3 * this.width + 2000;
   }
 
+  /** Numbers of the program itself: {at, columns: {name: values}}. */
+  showReports(reports) {
+    this.reports = reports;
+    if (!this.data) return;
+    this.plan();
+    this.request();
+  }
+
   /** Decides which lanes there are. */
   plan() {
     const c = this.data.samples.columns;
@@ -258,6 +267,18 @@ export class Course {
         height: 56,
       });
     }
+    const { columns: told = {}, at } = this.reports || {};
+    this.data.reports = { at };
+    // losses first: where many numbers are reported they are what one looks for
+    const byLoss = (a, b) => /loss/i.test(b) - /loss/i.test(a) || a.localeCompare(b);
+    for (const name of Object.keys(told).sort(byLoss).slice(0, 4)) {
+      lanes.push({
+        title: name,
+        lines: [{ name, column: { high: told[name] }, piece: "reports", ink: inks.reported }],
+        unit: "number",
+        height: 56,
+      });
+    }
     this.lanes = lanes;
     const tall = lanes.reduce((sum, l) => sum + l.height + 10, strip + foot);
     if (this.tall !== tall) {
@@ -309,10 +330,14 @@ export class Course {
 
   drawLane(g, lane, top) {
     const bottom = top + lane.height;
+    let least = 0; // a reported number may be negative
     let most = this.beside ? this.beside.most.get(lane.title) || 0 : 0;
     for (const line of lane.lines) {
       const [a, b] = this.range(this.data[line.piece].at);
-      for (let i = a; i < b; i++) most = Math.max(most, line.column.high[i] || 0);
+      for (let i = a; i < b; i++) {
+        most = Math.max(most, line.column.high[i] || 0);
+        least = Math.min(least, line.column.high[i] || 0);
+      }
     }
     let limit = lane.hard || 0;
     if (lane.limit) {
@@ -324,6 +349,7 @@ export class Course {
       limit > 0 && limit < most * 4 ? Math.max(limit, most) * 1.04 : Math.max(1, most) * 1.12;
     // whole numbers at the half and at the top
     if (lane.unit === "count") scale = 2 * Math.ceil((most + 1) / 2);
+    if (lane.unit === "number") scale = 1.12 * (most - least) || 1;
     g.fillStyle = this.ink;
     g.textAlign = "right";
     g.textBaseline = "middle";
@@ -334,7 +360,7 @@ export class Course {
       g.globalAlpha = 1;
       if (i > 0 || lane.height > 60)
         g.fillText(
-          amount((scale * i) / 2, lane.unit),
+          amount(least + (scale * i) / 2, lane.unit),
           left - 5,
           Math.min(bottom - 5, Math.max(top + 5, y)),
         );
@@ -343,7 +369,7 @@ export class Course {
     g.beginPath();
     g.rect(left, top, this.width, lane.height);
     g.clip();
-    for (const line of lane.lines) this.drawLine(g, line, top, bottom, scale);
+    for (const line of lane.lines) this.drawLine(g, line, top, bottom, scale, least);
     if (limit > 0 && limit <= scale) {
       const y = bottom - (limit / scale) * lane.height;
       g.strokeStyle = this.warn;
@@ -370,12 +396,12 @@ export class Course {
     g.font = "11px system-ui, sans-serif";
   }
 
-  drawLine(g, line, top, bottom, scale) {
+  drawLine(g, line, top, bottom, scale, least) {
     const { at } = this.data[line.piece];
     const { high, low } = line.column;
     const [a, b] = this.range(at);
     const height = bottom - top;
-    const y = (v) => bottom - (v / scale) * height;
+    const y = (v) => bottom - ((v - least) / scale) * height;
     g.strokeStyle = line.ink;
     g.lineWidth = 1.4;
     g.beginPath();
@@ -593,7 +619,7 @@ function amount(v, unit) {
   if (unit === "bytes") return bytes(Math.round(v));
   if (unit === "ns")
     return v >= 1e9 ? `${(v / 1e9).toFixed(2)} s` : `${(v / 1e6).toFixed(v < 1e7 ? 1 : 0)} ms`;
-  return count(Math.round(v));
+  return unit === "number" ? Number(v.toPrecision(3)).toString() : count(Math.round(v));
 }
 
 function highest(list) {

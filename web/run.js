@@ -1,7 +1,7 @@
 // One run: the verdict, its course, the account at the cursor, what happened, attempts, log.
 //
 // The view takes its data from a source, so that the served page and the page in one file are the
-// same: {record, series(from, to, points), account(ms), events(), log(stream)}.
+// same: {record, series(from, to, points), account(ms), events(), reports(), log(stream)}.
 
 import { bytes, clock, count, duration, el, percent, span, when } from "memroom/format.js";
 import { Course, inks, phaseInk } from "memroom/course.js";
@@ -53,11 +53,21 @@ export class RunView {
     ]);
     this.events = events;
     this.showEvents();
+    this.showReports();
     this.legend();
     const ooms = events.filter((h) => h.kind === "oom" || h.kind === "died");
     this.course.setCursor(ooms.length > 0 ? ooms[0].at_ms : (this.newest() ?? this.course.peak()));
     this.placed = this.course.cursor;
     this.showReason();
+  }
+
+  /** The numbers that the program reported, on the same axis. */
+  async showReports() {
+    try {
+      this.course.showReports(await this.source.reports());
+    } catch {
+      /* the rest of the picture stands without them */
+    }
   }
 
   /** Why memory ran out, once that is known: reading the logs for it may take a while. */

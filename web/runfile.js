@@ -11,6 +11,7 @@ export async function showRunFile(payload) {
     series: async () => structuredClone(payload.series),
     account: async (ms) => nearest(moments, ms),
     events: async () => payload.events,
+    reports: async () => payload.reports,
     explanation: async () => payload.explanation,
     log: async (stream) => payload.logs[stream] || { text: "", from: 0, next: 0 },
   });

@@ -34,6 +34,7 @@ export class ServedRun {
       series: (from, to, points) => getJSON(`${this.at}/series?${query({ from, to, points })}`),
       account: (ms) => getJSON(`${this.at}/account?at_ms=${Math.round(ms)}`),
       events: () => this.events(),
+      reports: () => getJSON(`${this.at}/reports`),
       explanation: async () => (await getJSON(`${this.at}/explanation`)).explanation,
       log: (stream) => getJSON(`${this.at}/log?stream=${stream}`),
     });
@@ -106,6 +107,7 @@ export class ServedRun {
     this.view.showRecord(this.view.record);
     if (Date.now() - (this.logged || 0) > 2000) {
       this.logged = Date.now();
+      this.view.showReports();
       const log = document.getElementById("log");
       if (log && log.scrollTop + log.clientHeight >= log.scrollHeight - 30)
         this.view.showLog(this.view.stream);
@@ -117,6 +119,7 @@ export class ServedRun {
     try {
       this.view.showRecord(await getJSON(this.at));
       this.view.showLog(this.view.stream);
+      this.view.showReports();
       this.view.showReason();
     } catch {
       /* it was deleted meanwhile: what is shown stays */
