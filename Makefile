@@ -14,7 +14,7 @@ SPLIT := ./probe ./cli ./supervise ./attack ./trial/conformance ./feed/serve
 # The Python environments of `make test-real` beside the main one: a file of pins each. peers is for bench/feed alone.
 ENVIRONMENTS := $(filter-out peers examples,$(patsubst testenv/requirements-%.txt,%,$(wildcard testenv/requirements-*.txt)))
 
-.PHONY: build demo test test-real test-fast check attack fuzz mutate bench lint dist wheel docs clean
+.PHONY: build demo test test-real test-fast check attack fuzz mutate bench lint dist wheel release docs clean
 build: bin/memroom
 bin/memroom: $(shell git ls-files -co --exclude-standard '*.go' '*.py' 'web/*' go.mod go.sum 2>/dev/null)
 	go build -o $@ ./cmd/memroom
@@ -70,6 +70,10 @@ dist: ## release binaries: reproducible, version from build info
 
 wheel: dist ## Python wheels: the command, the probe and `import memroom` in one file a platform
 	@go run ./probe/wheel -version $(VERSION)
+
+RELEASE ?= file://$(CURDIR)/dist
+release: wheel ## wheel, and the rest of a publication; RELEASE=ADDRESS under which its files will be found
+	@go run ./probe/wheel -version $(VERSION) -release $(RELEASE) && ls dist
 
 docs: ## the site: documents, a page a lint rule, a page a remedy, in dist/site
 	@rm -rf dist/pages && go run ./docs/site dist/pages

@@ -1,4 +1,4 @@
-// Command wheel builds the Python wheels of memroom: the binary, the probe and the importable
+// Command wheel builds what a release is made of (see release.go), first of all the Python wheels: the binary, the probe and the importable
 // package `memroom` in one file a platform, so that `pip install` is all a user does. A wheel is a
 // zip archive with a fixed layout; nothing is compiled by pip.
 package main
@@ -34,7 +34,16 @@ func main() {
 	dist := flag.String("dist", "dist", "folder of the release binaries; the wheels go there too")
 	only := flag.String("only", "",
 		"build the wheel of this binary alone, such as memroom-linux-amd64")
+	base := flag.String("release", "",
+		"make the other files of a release, which will be found under this address")
 	flag.Parse()
+	if *base != "" {
+		if err := release(*version, *dist, *base); err != nil {
+			fmt.Fprintln(os.Stderr, "release:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := build(*version, *dist, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "wheel:", err)
 		os.Exit(1)
