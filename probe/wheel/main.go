@@ -1,6 +1,7 @@
-// Command wheel builds what a release is made of (see release.go), first of all the Python wheels: the binary, the probe and the importable
-// package `memroom` in one file a platform, so that `pip install` is all a user does. A wheel is a
-// zip archive with a fixed layout; nothing is compiled by pip.
+// Command wheel builds what a release is made of (see release.go), first of all the Python wheels:
+// the binary, the probe and the importable package `memroom` in one file a platform, so that `pip
+// install` is all a user does. A wheel is a zip archive with a fixed layout; nothing is compiled by
+// pip.
 package main
 
 import (
