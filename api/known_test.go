@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -254,5 +256,31 @@ func TestPlanOnSeveralCards(t *testing.T) {
 			!strings.Contains(text, `"error"`) {
 			t.Errorf("%s: %d %.300s", wrong, status, text)
 		}
+	}
+}
+
+// TestReportedNumbers: what programs reported over time; of many the first and the newest stay.
+func TestReportedNumbers(t *testing.T) {
+	s := newSite(t)
+	folder := s.addRun("", 1)
+	for i := range 5000 {
+		data := fmt.Sprintf(`{"step":%d,"values":{"loss":%d.5}}`, i, i)
+		if i == 4992 { // one that is kept
+			data = `{"step":1,"values":{"accuracy":1,"loss":null}}`
+		}
+		if err := folder.AppendEvent(event.Happened{AtMS: int64(i), Kind: "report",
+			Data: json.RawMessage(data)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := reportedBy(t.Context(), folder)
+	loss, last := got.Columns["loss"], len(got.At)-1
+	if last < reportedPoints/2 || last >= reportedPoints || got.At[0] != 0 || got.At[last] < 4990 ||
+		*loss[0] != 0.5 || *loss[1] != float64(got.At[1])+0.5 {
+		t.Errorf("%d reports, from %d to %d", last+1, got.At[0], got.At[last])
+	}
+	at := slices.Index(got.At, 4992)
+	if at < 0 || loss[at] != nil || *got.Columns["accuracy"][at] != 1 {
+		t.Error("a number that is missing is not missing")
 	}
 }
