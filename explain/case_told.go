@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -47,7 +48,7 @@ var (
 
 // Words about the time of an end.
 const (
-	beforeNoun = `(?:when(?:ever)?|while|whilst|during|in|at|on|upon|after|before|once|every time|as soon as|doing|for|by|start(?:s|ing|ed)?|beg[iu]n(?:s|ning)?|run(?:s|ning)?)`
+	beforeNoun = `(?:when(?:ever)?|while|whilst|during|in|at|on|upon|after|before|once|every time|as soon as|doing|start(?:s|ing|ed)?|beg[iu]n(?:s|ning)?)`
 	aFewWords  = `(?:[\w'"/-]+ ){0,4}?`
 )
 
@@ -57,8 +58,8 @@ var moments = []moment{
 		says:  "an inference engine wants its share of the card back, and the trainer still holds memory there",
 		shows: "the engine takes its share as a whole; what the trainer holds (weights, states, cached blocks) must fit beside it",
 		write: besideEngine},
-	{said: re(`(?:gather|concat|collect|accumulat|stor|keep|append|cat)\w*[^.\n]{0,60}\b(?:predictions?|outputs?|logits|results)\b|\b(?:predictions?|outputs?|logits)\b[^.\n]{0,40}(?:gather|accumulat|kept|stored|in (?:a )?(?:single|one) array)|compute_metrics|nested_concat`),
-		also: re(`\beval|predict|validat|metric`), cause: CauseBatch, detail: "eval_outputs", sure: 0.65,
+	{said: re(`(?:gather|concat|collect|accumulat|stor|keep|append|torch\.cat)\w*[^.\n]{0,60}\b(?:predictions?|outputs?|logits|results)\b|\b(?:predictions?|outputs?|logits)\b[^.\n]{0,40}(?:gather|accumulat|kept|stored|in (?:a )?(?:single|one) array)|compute_metrics|nested_concat`),
+		also: re(`\beval|validat|metric|\bpredictions\b`), cause: CauseBatch, detail: "eval_outputs", sure: 0.65,
 		shows: "they grow with the number of samples, whatever the batch"},
 	{said: re(beforeNoun + ` ` + aFewWords + `(?:validat\w+|evaluat\w+|eval\b|testing\b|test (?:set|phase|step|epoch|time|loop)|predict\w*)|(?:验证|评估|测试)(?:时|阶段|过程|集|的时候|完)|\b(?:validation|evaluation|eval|prediction)\b[^.\n]{0,30}\b(?:oom|out of memory|crash\w*|fail\w*|error|memory|killed)`),
 		where: device, cause: CauseBatch, detail: "eval_batch", sure: 0.55,
@@ -70,10 +71,10 @@ var moments = []moment{
 	{said: re(`(?:when|while|during|at|on|upon|before|trying to|once|after) ` + aFewWords + `(?:sav(?:e|es|ing|ed)\b|checkpointing (?:the )?(?:model|state)|(?:the |a )?checkpoint (?:\w+ ){0,2}?(?:saved|written)|writ\w+ (?:\w+ )?checkpoint|save_\w+)|\bsav(?:e|ing) (?:\w+ ){0,3}(?:checkpoint|model|state|weights)|(?:after|when) (?:the )?(?:training|train|last epoch|final epoch|finetuning|fine-tuning) (?:is |was |has |had )?(?:finish|complet|done|end)\w*|after (?:the )?(?:last|final) (?:epoch|step)|保存(?:模型|权重|检查点|checkpoint)?(?:时|的时候)`),
 		always: true, unless: re(`reduc\w+ the batch size (?:solved|fixed)`), cause: CauseModel, detail: "checkpoint_save", sure: 0.6,
 		says: "it comes when a checkpoint is saved", shows: "a gathered or copied set of weights and states comes beside what is there"},
-	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an |from )?(?:\w+ )?(?:checkpoint|optimizer|optim)(?: states?\b| from\b| and\b|[,.\n]|$)|from (?:a |the |my |last |previous )(?:\w+ )?checkpoint|断点|恢复训练`),
+	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an |from )?(?:(?:saved|last|latest|previous|training) )?(?:checkpoint|optimizer|optim)(?: states?\b| from\b| and\b|[,.\n]|$)|from (?:a |the |my )?(?:saved|last|latest|previous|intermediate) checkpoint|断点|恢复训练`),
 		where: device, cause: CauseModel, detail: "load_to_card", sure: 0.6,
 		says: "it comes when training continues from a checkpoint", shows: "the saved weights and optimizer states are restored beside those that the card holds already"},
-	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an )?(?:\w+ )?(?:checkpoint|optimizer|optim)(?: states?\b| from\b| and\b|[,.\n]|$)`),
+	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an )?(?:(?:saved|last|latest|previous|training) )?(?:checkpoint|optimizer|optim)(?: states?\b| from\b| and\b|[,.\n]|$)`),
 		where: ofHost, cause: CauseModel, detail: "resume_host", sure: 0.55,
 		says:  "it comes when a checkpoint is loaded",
 		shows: "each rank reads the whole of it into host memory"},
@@ -101,7 +102,7 @@ var moments = []moment{
 		shows: "a cache in host memory grows until it holds every decoded sample, once for each worker or rank",
 		words: []ownCure{{remedy.WorkerCache, "no cache in host memory, or one on disk", "the setting that caches off, or to a local disk (LMDB, memmap, Arrow)"},
 			{remedy.DataLoaderWorkers, "where workers cache: fewer of them", "num_workers=2"}}},
-	{said: re(`optimi[sz]er(?:'s)? step|optimizer\.step|step of the optimi[sz]er|optimi[sz]er states?`), where: device, cause: CauseModel, detail: "optimizer_step", sure: 0.6,
+	{unless: re(`offload`), said: re(`optimi[sz]er(?:'s)? step|optimizer\.step|step of the optimi[sz]er|optimi[sz]er states?`), where: device, cause: CauseModel, detail: "optimizer_step", sure: 0.6,
 		says:  "what the model itself needs does not fit (weights, gradients, optimizer states)",
 		shows: "the optimizer makes its states in its first step",
 		write: fewerStates},
@@ -120,16 +121,16 @@ var moments = []moment{
 		says:  "what the model itself needs does not fit (weights, gradients, optimizer states)",
 		shows: "it fails at the start, and batch and activations are as small as they can be made",
 		write: fewerStates},
-	{said: re(`(?:first|single|one|1|0th|zeroth|main|master) (?:gpu|card|rank)\b[^.\n]{0,50}(?:more|full|only|oom|out of memory|all|most)|(?:gpu|card|cuda):? ?0\b[^.\n]{0,50}(?:more|full|oom|out of memory|most|higher|while)|(?:only|all)[^.\n]{0,30}(?:gpu|card|cuda):? ?0\b`),
+	{said: re(`(?:first|0th|zeroth) (?:gpu|card|rank)\b[^.\n]{0,50}(?:more|full|only|oom|out of memory|all|most)|(?:gpu|card|cuda):? ?0\b[^.\n]{0,50}(?:more|full|oom|out of memory|most|higher|while)|(?:oom|out of memory)[^.\n]{0,12}\bon (?:gpu|card|cuda|rank):? ?0\b`),
 		also: re(`ddp|dataparallel|data parallel|torchrun|multi[- ]?gpu|distributed|\d ?(?:x ?)?(?:gpus|cards)`), where: device,
 		cause: CauseUnknown, detail: "ranks_on_card", sure: 0,
 		says:  "the first card holds more than the others",
 		shows: "either every rank has something on the first card (its context, a checkpoint that was loaded there), or DataParallel gathers outputs there",
 		words: []ownCure{{remedy.SelectCard, "each rank on its own card, before anything touches CUDA", "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])); torch.load(..., map_location='cpu')"},
 			{remedy.DDP, "where it is nn.DataParallel: one process for each card", "torchrun --nproc_per_node=N with DistributedDataParallel"}}},
-	{said: rises, where: device, cause: CauseLeak, detail: "", sure: 0.55,
+	{said: rises, unless: risesWithSize, where: device, cause: CauseLeak, detail: "", sure: 0.55,
 		says: "memory is said to grow while it runs", shows: "something is kept from step to step: a loss with its graph, outputs in a list, a cache"},
-	{said: rises, where: ofHost, cause: CauseLeak, detail: "growth_host", sure: 0.55,
+	{said: rises, unless: risesWithSize, where: ofHost, cause: CauseLeak, detail: "growth_host", sure: 0.55,
 		says: "host memory is said to grow while it runs", shows: "something is kept from step to step: by the loader's workers, in a list, in a cache"},
 	{said: late, where: ofHost, always: true, fits: bareHostEnd, cause: CauseLeak,
 		detail: "growth_host", sure: 0.5,
@@ -142,7 +143,7 @@ var moments = []moment{
 		cause: CauseHostData, detail: "", sure: 0.55,
 		says: "the data that is read may be held as a whole", shows: "what is read into lists, arrays or frames stays in host memory",
 		cures: []remedy.ID{remedy.StreamData, remedy.RaiseLimit}},
-	{said: re(`(?:not|never|n't) (?:be |been |being |get |gets )?(?:fully |completely )?(?:released?|freed|free|cleared|cleaned|returned|given back)|\bsecond (?:call|run|training|time|model|trial|fold)\b|(?:next|each|every) (?:fold|trial|run|model)\b`), where: device,
+	{said: re(`(?:not|never|n't) (?:be |been |being |get |gets )?(?:fully |completely )?(?:released?|freed|free|cleared|cleaned|returned|given back)|\bsecond (?:call|run|training|trial|fold)\b|(?:next|each|every) (?:fold|trial|run|model)\b`), where: device,
 		cause: CauseLeak, detail: "", sure: 0.55, unless: re(`\bvllm\b|\bsglang\b`),
 		says:  "what an earlier part of the same process made is still held",
 		shows: "tensors stay on the card as long as anything refers to them (a trainer, an exception, a cell's output)",
@@ -154,16 +155,16 @@ var moments = []moment{
 		shows: "activations and logits grow with every token of a sample",
 		cures: []remedy.ID{remedy.ShorterSequence, remedy.Checkpointing, remedy.Attention,
 			remedy.ChunkedLoss, remedy.MicroBatch}},
-	{said: re(`\blong (?:video|clip|movie)s?\b|\b(?:high|higher|large|larger|big|bigger|4k|full)[ -](?:res(?:olution)?|images?|pictures?|frames?|volumes?)\b|\b(?:image|input|frame|crop|volume)s?(?: (?:size|resolution|dimension)s?)?(?: (?:is|are|of|with|at))* \(?\d{3,5} ?[x×*] ?\d{3,5}|\b\d{3,5} ?[x×*] ?\d{3,5}(?: ?[x×*] ?\d+)?\b`), where: device,
+	{said: re(`\blong (?:video|clip|movie)s?\b|\b(?:high|higher|large|larger|big|bigger|4k|full)[ -](?:res(?:olution)?|images?|pictures?|frames?|volumes?)\b|\b(?:image|input|frame|crop|volume)s?(?: (?:size|resolution|dimension)s?)?(?: (?:is|are|of|with|at))* \(?(?:[5-9]\d\d|\d{4,5}) ?[x×*] ?\d{3,5}|\b(?:[5-9]\d\d|\d{4,5}) ?[x×*] ?\d{3,5}(?: ?[x×*] ?\d+)?\b`), where: device,
 		cause: CauseBatch, detail: "", sure: 0.55,
 		says:  "its inputs are large, and what is computed grows with their size",
 		shows: "activations grow with the pixels, frames or voxels of one input",
 		cures: []remedy.ID{remedy.SmallerImage, remedy.MicroBatch, remedy.Checkpointing,
 			remedy.MixedPrecision}},
-	{said: re(`(?:when(?:ever)?|while|whilst|during|in|at|on|upon|before|by) ` + aFewWords + `load(?:s|ing|ed)?\b|\bload(?:ing)? (?:the |a |my |this )?(?:\w+ ){0,2}(?:model|weights|pipeline|checkpoint shards)|can(?:not|'t) (?:even )?load|from_pretrained|加载(?:模型|权重)`),
+	{said: re(`(?:when(?:ever)?|while|whilst|during|at|upon|before) ` + aFewWords + `load(?:s|ing|ed)?\b|\bload(?:ing)? (?:the |a |my |this )?(?:\w+ ){0,2}(?:model|weights|pipeline|checkpoint shards)|can(?:not|'t) (?:even )?load|from_pretrained|加载(?:模型|权重)`),
 		cause: CauseModel, detail: "load", sure: 0.6, fits: loadsInVain,
 		says: "it comes while the weights are loaded", shows: "no batch has run yet"},
-	{said: re(`\b(?:since|after) (?:\w+ ){0,3}?(?:upgrad|updat)\w*|(?:previous|old(?:er)?|earlier|prior) (?:version|release|commit)s?\b[^.\n]{0,60}(?:work|fine|ok|no problem|less|fit)|\bdowngrad\w+|\bregression\b|(?:works?|fine|ok) (?:with|in|on|using) (?:version |v|==)?\d+\.\d+`),
+	{said: re(`\b(?:since|after) (?:\w+ ){0,3}?(?:upgrad|updat)\w*|(?:previous|old(?:er)?|earlier|prior) (?:version|release|commit)s?\b[^.\n]{0,60}(?:work|fine|ok|no problem|less|fit)|\bdowngrad\w+|\bregression\b|(?:works?|fine|ok) (?:with|in|on|using) (?:\w+ )?(?:version |v|==)\d+\.\d+`),
 		cause: CauseSetting, detail: "", sure: 0.55,
 		says:  "another release of a library is said to need less",
 		shows: "the program and its settings are the same",
@@ -172,10 +173,12 @@ var moments = []moment{
 
 // re is short for a table's rows.
 var (
-	rises    = re(`\b(?:memory|mem|v?ram|rss|usage)\b[^\n]{0,60}?\b(?:increas|gr[eo]w|ris(?:e|ing)|climb|accumulat|leak|fills? (?:up )?(?:slowly|gradually|over|more)|go(?:es|ing)? up|went up|creep|never (?:released|freed))|\b(?:increas|grow|ris|climb)\w* (?:\w+ ){0,3}(?:memory|ram|vram)|\bleak\w*|(?:内存|显存)[^。\n]{0,16}(?:泄[漏露]|一直|不断|逐渐|持续|越来越|缓慢)`)
-	late     = re(`\b(?:after|within|until) (?:\w+ ){0,3}?(?:few|some|several|many|couple|certain|\d[\d.,]*k?|one|two|three|four|five|six|eight|ten|twelve|first|second|third|half|hundreds|thousands)(?: of| or so| more)?(?: \w+)? ?(?:epoch|epoche|epoches|iter|iteration|step|hour|batche?|minute|day|period)s?\b|\b(?:in the middle|halfway|midway|randomly|random (?:times?|steps?|moments?)|eventually|sometimes|after (?:a|some) (?:while|time|period)|after training for|(?:at|in|after|during) (?:the )?epoch ?[#:]? ?(?:[2-9]|\d\d+)\b|(?:at|after) (?:the )?step ?[#:]? ?\d{3,}|after \d+ ?%|\d+ ?% of (?:the )?training|over time|overnight|(?:at|around|about) (?:step|iteration|epoch) ?[#:]? ?\d\d+|(?:at|around|about) \d{2,}k? ?(?:steps|iterations)|après \S+ (?:\S+ )?(?:époque|itération|heure)|nach (?:\S+ ){1,3}(?:epoche|stunde|schritt)|después de (?:\S+ ){1,3}(?:época|iteraci|hora)|(?:second|third|fourth|2nd|3rd|4th|next) epoch)\b|第[二三四五六七八九十\d]+(?:个)?(?:轮|epoch)|训练(?:到|了|一段|几)[^。\n]{0,16}(?:后|时|轮|epoch|步)|跑了?一段时间|几个?(?:epoch|轮)`)
-	atStart  = re(`\b(?:first|very first|1st|initial) (?:training )?(?:step|iteration|iter|batch|forward|backward|epoch)|\bimmediate\w*|right away|straight away|\binstantly|at the (?:very )?(?:start|beginning)|as soon as|(?:before|without) (?:\w+ ){0,3}?(?:first|single|one) (?:step|iteration|batch)|\bstep 0\b|\bstart(?:s|ed|ing)? (?:of )?(?:the )?train|\bbeg[iu]n\w* (?:of )?(?:the )?train|刚开始|一开始`)
-	replayed = re(`\breplay(?:[/._ ](?:size|buffer|ratio|memory)|buffer)|experience (?:replay|buffer)|\bdreamer|\bmuzero\b|\brainbow\b`)
+	rises   = re(`\b(?:memory|mem|v?ram|rss|usage)\b[^\n]{0,60}?\b(?:increas|gr[eo]w|ris(?:e|ing)|climb|accumulat|leak|fills? (?:up )?(?:slowly|gradually|over|more)|go(?:es|ing)? up|went up|creep|never (?:released|freed))|\b(?:increas|grow|ris|climb)\w* (?:\w+ ){0,3}(?:memory|ram|vram)|\bleak\w*|(?:内存|显存)[^。\n]{0,16}(?:泄[漏露]|一直|不断|逐渐|持续|越来越|缓慢)`)
+	late    = re(`\b(?:after|within|until) (?:\w+ ){0,3}?(?:few|some|several|many|couple|certain|\d[\d.,]*k?|one|two|three|four|five|six|eight|ten|twelve|first|second|third|half|hundreds|thousands)(?: of| or so| more)?(?: \w+)? ?(?:epoch|epoche|epoches|iter|iteration|step|hour|batche?|minute|day|period)s?\b|\b(?:in the middle|halfway|midway|randomly|random (?:times?|steps?|moments?)|eventually|sometimes|after (?:a|some) (?:while|time|period)|after training for|(?:at|in|after|during) (?:the )?epoch ?[#:]? ?(?:[2-9]|\d\d+)\b|(?:at|after) (?:the )?step ?[#:]? ?\d{3,}|after \d+ ?%|\d+ ?% of (?:the )?training|over time|overnight|(?:at|around|about) (?:step|iteration|epoch) ?[#:]? ?\d\d+|(?:at|around|about) \d{2,}k? ?(?:steps|iterations)|après \S+ (?:\S+ )?(?:époque|itération|heure)|nach (?:\S+ ){1,3}(?:epoche|stunde|schritt)|después de (?:\S+ ){1,3}(?:época|iteraci|hora)|(?:second|third|fourth|2nd|3rd|4th|next) epoch)\b|第[二三四五六七八九十\d]+(?:个)?(?:轮|epoch)|训练(?:到|了|一段|几)[^。\n]{0,16}(?:后|时|轮|epoch|步)|跑了?一段时间|几个?(?:epoch|轮)`)
+	atStart = re(`\b(?:first|very first|1st|initial) (?:training )?(?:step|iteration|iter|batch|forward|backward|epoch)|\bimmediate\w*|right away|straight away|\binstantly|at the (?:very )?(?:start|beginning)|as soon as|(?:before|without) (?:\w+ ){0,3}?(?:first|single|one) (?:step|iteration|batch)|\bstep 0\b|\bstart(?:s|ed|ing)? (?:of )?(?:the )?train|\bbeg[iu]n\w* (?:of )?(?:the )?train|刚开始|一开始`)
+	// risesWithSize is a rise with what is asked for, and a leak that is only asked about
+	risesWithSize = re(`\b(?:increas|gr[eo]w|ris|climb)\w*[^.\n]{0,20} (?:with|when|as|if) (?:an? |the |larger |more |bigger |i (?:use|increase|set) )*(?:\w+ )?(?:batch|resolution|length|size|number|context|image)|\bleak\w*(?: here| maybe)?\s?\?`)
+	replayed      = re(`\breplay(?:[/._ ](?:size|buffer|ratio|memory)|buffer)|experience (?:replay|buffer)|\bdreamer|\bmuzero\b|\brainbow\b`)
 )
 
 // bareHostEnd reports whether host memory ran out without a traceback or a figure of what was
@@ -221,9 +224,14 @@ func weightsOf(f *Facts) (event.Bytes, string) {
 // smallest card that is named has.
 func weightsBeyondCard(f *Facts) bool {
 	bytes, _ := weightsOf(f)
-	return len(f.Cards) > 0 && float64(bytes) > 0.95*float64(f.Cards[0].Size) &&
+	return len(f.Cards) > 0 && float64(bytes) > 0.95*float64(f.largestCard().Size) &&
 		!f.says("offload", "fsdp", "zero3", "zero-3", "zero 3", "stage 3", "stage3", "tensor_parallel",
 			"tensor-parallel", "pipeline parallel")
+}
+
+// largestCard is the one with most memory of those that the text names.
+func (f *Facts) largestCard() Card {
+	return slices.MaxFunc(f.Cards, func(a, b Card) int { return cmp.Compare(a.Size, b.Size) })
 }
 
 // spreadWeights are cures of weights that one card cannot hold.
@@ -257,7 +265,7 @@ func statesBeyondCard(f *Facts) bool {
 			cards, _ = strconv.Atoi(m[1])
 		}
 	}
-	return 16e9*billions > 1.1*float64(cards)*float64(f.Cards[0].Size)
+	return 16e9*billions > 1.1*float64(cards)*float64(f.largestCard().Size)
 }
 
 // cardsCounted is how many cards of a kind people say that they use.
@@ -371,7 +379,7 @@ func (m *moment) judge(f *Facts, words string) judged {
 	}
 	if m.said == nil && m.detail == "load" {
 		bytes, width := weightsOf(f)
-		card := f.Cards[0]
+		card := f.largestCard()
 		j.evidence[0] = fmt.Sprintf("the text speaks of a model of %s and of %s (%s): its weights are %s in %s",
 			strings.TrimSpace(words), card.Name, card.Size, bytes, width)
 	}

@@ -18,7 +18,7 @@ const (
 	toldRises    = 0.55
 	longSentence = 700
 	wrapsFrom    = 50 // characters of a line that goes on in the next
-	titleLines   = 2
+	titleLines   = 1
 )
 
 // A program's memory, in words: OOM by its abbreviation, or memory by whatever name.
