@@ -55,6 +55,8 @@ func (f *Facts) reach(a Advice, s Sums) (Advice, bool) {
 		}
 	}
 	switch {
+	case known && a.ID == remedy.MapProcesses: // what a progress bar prints is no setting
+		a.How = remedy.How{Args: setting}
 	case own && strings.Contains(a.How.Args, strings.TrimLeft(key.Name, "-")):
 		a.How.Code = "" // the remedy knows the setting, and what goes with it
 	case own && key.Said && known:

@@ -77,7 +77,8 @@ var tools = sync.OnceValue(func() []Tool {
 			length: "--rollout-max-response-len HALF", engine: "--sglang-mem-fraction-static 0.5", ckpt: "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}},
 		{Name: "unsloth", is: re(`unsloth[/\\]|unsloth_compiled|fastlanguagemodel`), set: trainerArgs(settings{batch: "per_device_train_batch_size=HALF, gradient_accumulation_steps=TWICE", length: "max_seq_length=HALF", q4: "load_in_4bit=True",
 			ckpt: `use_gradient_checkpointing="unsloth"`, adam8: `optim="adamw_8bit"`, evalB: "per_device_eval_batch_size=1", remedy.EvalOutputs: "eval_accumulation_steps=4   # fp16_full_eval=True halves the outputs", half: "bf16=True",
-			chunked: "", shard: "", workers: "dataloader_num_workers=2"})},
+			chunked: "", shard: "", workers: "dataloader_num_workers=2",
+			remedy.MapProcesses: "dataset_num_proc=2 in SFTConfig"})},
 		{Name: "ms-swift", is: re(`\bswift[/\\](?:llm|trainers|cli)|\bswift (?:sft|rlhf|pt)\b`), closed: true, set: trainerArgs(settings{length: "--max_length HALF", flash: "--attn_impl flash_attn", lora: "--train_type lora", image: "MAX_PIXELS=602112 before the command",
 			shard: "--deepspeed zero3", q4: "--quant_method bnb --quant_bits 4"})},
 		{Name: "LLaMA-Factory", is: re(`llama[-_]?factory|llmtuner|finetuning_type`), closed: true,
@@ -109,7 +110,7 @@ var tools = sync.OnceValue(func() []Tool {
 		{Name: "sentence-transformers", is: re(`sentence_transformers[/\\]`), set: settings{batch: "batch_size=HALF in encode() or the DataLoader; for in-batch negatives CachedMultipleNegativesRankingLoss(model, mini_batch_size=8)", length: "model.max_seq_length = 256", half: "use_amp=True"}},
 		{Name: "TRL", is: re(`\btrl[/\\](?:trainer|scripts)|\btrl (?:sft|dpo|grpo)\b|(?:sft|dpo|grpo)trainer`), set: trainerArgs(settings{length: "max_length=HALF   # GRPO: max_prompt_length and max_completion_length", engine: "vllm_gpu_memory_utilization=0.3",
 			answers: "num_generations=HALF", chunked: "use_liger_kernel=True", batch: "per_device_train_batch_size=HALF, gradient_accumulation_steps=TWICE", ckpt: "gradient_checkpointing=True", half: "bf16=True", adam8: `optim="adamw_bnb_8bit"`,
-			evalB: "per_device_eval_batch_size=1", remedy.EvalOutputs: "eval_accumulation_steps=4, prediction_loss_only=True", workers: "dataloader_num_workers=2", shard: "deepspeed='ds_zero3.json'"})},
+			evalB: "per_device_eval_batch_size=1", remedy.EvalOutputs: "eval_accumulation_steps=4, prediction_loss_only=True", workers: "dataloader_num_workers=2", remedy.MapProcesses: "dataset_num_proc=2", shard: "deepspeed='ds_zero3.json'"})},
 		{Name: "nanoGPT", is: re(`nanogpt`), set: settings{batch: "--batch_size=HALF --gradient_accumulation_steps=TWICE", length: "--block_size=HALF", half: "--dtype=bfloat16"}},
 		// translation and speech
 		{Name: "fairseq", is: re(`fairseq(?:_cli)?[/\\]|fairseq-(?:train|generate|hydra|interactive)|fairseq2?\.`), closed: true, set: settings{batch: "--max-tokens HALF --update-freq 2", length: "--max-source-positions HALF --max-target-positions HALF --skip-invalid-size-inputs-valid-test",

@@ -118,22 +118,22 @@ func proseIn(lines []Line) []sentence {
 			text = text[end:]
 		}
 	}
-	last := 0
-	for i, l := range unwrapped(lines) {
+	last, at := 0, int64(0)
+	for _, l := range unwrapped(lines) {
 		if fenced.MatchString(l.Text) || sourceLine.MatchString(l.Text) || codeLine.MatchString(l.Text) {
 			flush()
 			continue
 		}
 		count++
-		if apart := last < wrapsFrom || listed.MatchString(l.Text) || i > 0 &&
-			l.Number > lines[0].Number && open.Len() > 4*longSentence; apart || open.Len() == 0 {
+		if open.Len() == 0 || last < wrapsFrom || l.Number > at+1 || listed.MatchString(l.Text) ||
+			open.Len() > 4*longSentence {
 			flush()
 			from, began = l.Number, count
 		} else {
 			open.WriteByte(' ')
 		}
 		open.WriteString(strings.TrimSpace(l.Text))
-		last = utf8.RuneCountInString(l.Text)
+		last, at = utf8.RuneCountInString(l.Text), l.Number
 	}
 	flush()
 	return all
