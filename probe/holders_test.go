@@ -14,7 +14,7 @@ import (
 // the monitor would, before and after each, so that the moment is fixed.
 const keepers = `import collections, functools, torch, weakref
 from types import SimpleNamespace
-from _memroom_probe.watch import heap
+from _memroom_probe.watch.watched import watched
 
 class Meter:
     seen = []
@@ -32,43 +32,43 @@ def block():
     return torch.ones(100, 100)
 
 def global_list():
-    heap.tell({})
+    watched.heap.tell({})
     for _ in range(20):
         kept.append(block())
-    heap.tell({})
+    watched.heap.tell({})
 
 def local_list():
     history = []
-    heap.tell({})
+    watched.heap.tell({})
     for i in range(20):
         history.append((i, block()))
-    heap.tell({})
+    watched.heap.tell({})
 
 def attribute():
     trainer = SimpleNamespace(meters={"loss": Meter()})
-    heap.tell({})
+    watched.heap.tell({})
     for _ in range(20):
         trainer.meters["loss"].values.append(block())
-    heap.tell({})
+    watched.heap.tell({})
 
 def class_attribute():
-    heap.tell({})
+    watched.heap.tell({})
     for _ in range(20):
         Meter.seen.append(block())
-    heap.tell({})
+    watched.heap.tell({})
 
 def dictionary():
-    heap.tell({})
+    watched.heap.tell({})
     for i in range(20):
         cache[i] = block()
-    heap.tell({})
+    watched.heap.tell({})
 
 def ring():
     window = collections.deque()
-    heap.tell({})
+    watched.heap.tell({})
     for _ in range(20):
         window.appendleft({"x": block()})
-    heap.tell({})
+    watched.heap.tell({})
 
 def closure():
     def make():
@@ -77,91 +77,91 @@ def closure():
             acts.append(block())
         return keep
     handle = model[0].register_forward_hook(make())
-    heap.tell({})
+    watched.heap.tell({})
     for _ in range(20):
         model(torch.ones(2, 4))
-    heap.tell({})
+    watched.heap.tell({})
     handle.remove()
 
 def grows():
     buffer = torch.zeros(0, 100)
-    heap.tell({})
+    watched.heap.tell({})
     for _ in range(20):
         buffer = torch.cat([buffer, block()])
-    heap.tell({})
+    watched.heap.tell({})
 
 def views():
     rows = []
-    heap.tell({})
+    watched.heap.tell({})
     for _ in range(20):
         rows.append(block()[0])
-    heap.tell({})
+    watched.heap.tell({})
 
 def slots():
     thing = Slots()
     thing.kept = []
-    heap.tell({})
+    watched.heap.tell({})
     for _ in range(20):
         thing.kept.append(block())
-    heap.tell({})
+    watched.heap.tell({})
 
 @functools.lru_cache(maxsize=None)
 def loaded(i):
     return block()
 
 def memo():
-    heap.tell({})
+    watched.heap.tell({})
     for i in range(20):
         loaded(i)
-    heap.tell({})
+    watched.heap.tell({})
 
 def graph():
     total = (weight * 1).sum()
-    heap.tell({})
+    watched.heap.tell({})
     for i in range(20):
         fresh = (weight * i).sum()
         total = total + fresh
-    heap.tell({})
+    watched.heap.tell({})
 
 def two():
     total, history = (weight * 1).sum(), []
-    heap.tell({})
+    watched.heap.tell({})
     for i in range(20):
         loss = (weight * i).sum()
         total = total + loss
         history.append(block())
-    heap.tell({})
+    watched.heap.tell({})
 
 def filled():
     full = collections.deque(maxlen=20)
-    heap.tell({})
+    watched.heap.tell({})
     for _ in range(20):
         full.append(block())
-    heap.tell({})
+    watched.heap.tell({})
 
 def half_filled():
     half = collections.deque(maxlen=40)
-    heap.tell({})
+    watched.heap.tell({})
     for _ in range(20):
         half.append(block())
-    heap.tell({})
+    watched.heap.tell({})
 
 @functools.lru_cache(maxsize=20)
 def remembered(i):
     return block()
 
 def bounded_memo():
-    heap.tell({})
+    watched.heap.tell({})
     for i in range(20):
         remembered(i)
-    heap.tell({})
+    watched.heap.tell({})
 
 def nothing():
     latest = block()
-    heap.tell({})
+    watched.heap.tell({})
     for _ in range(20):
         latest = block()
-    heap.tell({})
+    watched.heap.tell({})
 
 SHAPES = [global_list, local_list, attribute, class_attribute, dictionary, ring, closure, grows,
           views, slots, memo, graph, two, filled, half_filled, bounded_memo, nothing]
@@ -171,7 +171,7 @@ for shape in SHAPES:
 def lets_go():
     here, element = block(), [block()]
     refs = [weakref.ref(here), weakref.ref(element[0])]
-    heap.tell({})
+    watched.heap.tell({})
     del here, element
     assert [r() for r in refs] == [None, None], "the look keeps what it saw"
 

@@ -345,7 +345,7 @@ func TestMonitorGone(t *testing.T) {
 	python, dir := testenv.Python(t), installed(t)
 	const chatty = `import _memroom_probe.link as l
 for i in range(20000): l.send("said", {"kind": "note", "text": "x" * 200})
-print("done", len(l._pending) <= l.MAX_PENDING)`
+print("done", len(l.state.pending) <= l.MAX_PENDING)`
 	run := func(t *testing.T, socket string) {
 		cmd := exec.Command(python, "-c", chatty)
 		cmd.Env = Setup{Dir: dir, Socket: socket}.Environ(os.Environ())
@@ -396,7 +396,7 @@ else: sys.exit(0)`
 func TestForeignDescriptor(t *testing.T) {
 	const closer = `import os, sys
 from _memroom_probe import link
-fd = link._sock.fileno()
+fd = link.state.sock.fileno()
 os.close(fd)
 f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 os.dup2(f, fd)
@@ -438,11 +438,12 @@ func TestMonitorComesBack(t *testing.T) {
 	const patient = `import time
 from _memroom_probe import link, process
 from _memroom_probe.watch import steps
-steps.begin("torch", "0.0")
-steps.close(None, ())
+loop = steps.Loop()
+loop.begin("torch", "0.0")
+loop.close(None, ())
 for i in range(600):
     time.sleep(0.01)
-    steps.close(None, ())
+    loop.close(None, ())
 `
 	socket, dir := socketPath(t), installed(t)
 	first, err := Listen(socket)

@@ -112,7 +112,7 @@ except OSError:
 	cmd := exec.Command(python, "-c", `
 from _memroom_probe import link
 link.send("said", {"kind": "note", "text": "secret"})
-print(link._sock, link.commands() if hasattr(link, "commands") else "")
+print(link.state.sock, link.commands() if hasattr(link, "commands") else "")
 `)
 	cmd.Env = Setup{Dir: dir, Socket: path}.Environ(os.Environ())
 	said, err := cmd.CombinedOutput()

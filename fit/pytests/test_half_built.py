@@ -8,7 +8,8 @@ import unittest
 
 import torch
 from _memroom_probe.fit.memory import floor, room
-from _memroom_probe.watch import heap, models, of_torch
+from _memroom_probe.watch import models, of_torch
+from _memroom_probe.watch.watched import watched
 
 LOOKS = 2
 
@@ -35,8 +36,8 @@ class HalfBuilt(unittest.TestCase):
             for _ in range(LOOKS):
                 kept.append(torch.nn.Linear(2, 2))
                 torch.optim.SGD(kept[-1].parameters(), 0.1)
-                heap._tell()
-                models._count()
+                watched.heap._tell()
+                watched.builds._count()
                 floor.of(torch.device("cpu"))
                 room.optimizers()
         finally:

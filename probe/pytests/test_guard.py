@@ -8,42 +8,21 @@ MS = 1000000
 
 
 class Clock(unittest.TestCase):
-    STATE = (
-        "spent_ns",
-        "asked_ns",
-        "_asked",
-        "_look_ns",
-        "_held_back",
-        "began_ns",
-        "ease",
-        "_window_ns",
-        "_window_spent",
-        "_counting",
-        "_starting",
-        "_inside",
-        "now",
-        "used",
-    )
-
     def setUp(self):
-        self.before = {name: getattr(guard, name) for name in self.STATE}
-        self.sets = set(guard.given_up), set(guard._needed), dict(guard._costs)
+        self.before = guard.ledger, guard.now, guard.used, set(guard._needed)
         self.wall = self.cpu = 0
         guard.now, guard.used = lambda: self.wall, lambda: self.cpu
         self.told, self.send = [], link.send
         link.send = lambda kind, fields: self.told.append((kind, fields))
-        guard.ease = 1
-        guard.given_up.clear()
+        guard.ledger = guard.Ledger()
         guard.start()
         guard.spend(0, "first step")
 
     def tearDown(self):
-        for name, value in self.before.items():
-            setattr(guard, name, value)
+        guard.ledger, guard.now, guard.used, needed = self.before
         link.send = self.send
-        for kept, was in zip((guard.given_up, guard._needed, guard._costs), self.sets):
-            kept.clear()
-            kept.update(was)
+        guard._needed.clear()
+        guard._needed.update(needed)
 
     def work(self, ns):
         """The processor works for us."""
@@ -88,10 +67,10 @@ class Governor(Clock):
         for _ in range(20):
             self.waits(100 * MS)
             self.assertEqual(needed(), "done")
-        self.assertEqual((guard.ease, self.told[0][1]["eased"]), (2, True))
+        self.assertEqual((guard.ledger.ease, self.told[0][1]["eased"]), (2, True))
 
     def test_the_start_is_not_governed(self):
-        guard._counting = False
+        guard.ledger.counting = False
         built = self.spends("built", 30 * MS, heavy=True)
         for _ in range(50):
             self.assertEqual(built(), "done")
@@ -116,7 +95,7 @@ class Account(Clock):
         outer = guard.hook("outer", heavy=True)(lambda: (inner(), self.work(MS)))
         outer()
         self.assertEqual(guard.cost()[0], 3 * MS)
-        self.assertEqual(guard._costs, {"inner": 2 * MS, "outer": MS})
+        self.assertEqual(guard.ledger.costs, {"inner": 2 * MS, "outer": MS})
 
     def test_looks_count_and_keep_the_promise(self):
         """The first looks are made whatever they take, further ones once there is time for them."""
@@ -139,7 +118,7 @@ class Account(Clock):
         self.assertFalse(guard.may_ask())  # 0.5 % of it is less than three looks
         self.waits(20000 * MS)
         self.assertTrue(guard.may_ask())
-        self.assertEqual(guard.spent_ns, 0)
+        self.assertEqual(guard.ledger.spent_ns, 0)
 
 
 if __name__ == "__main__":

@@ -76,30 +76,18 @@ class Caches(unittest.TestCase):
         self.told, self.clock, self.held = [], 0, 100 << 20
         worker = types.SimpleNamespace(_worker_info=types.SimpleNamespace(id=0, num_workers=2))
         self.addCleanup(importlib.reload, workers)
+        self.patch(guard, "ledger", guard.Ledger())
         self.patch(link, "send", lambda kind, fields: self.told.append(kind))
         self.patch(guard, "now", lambda: self.clock)
         self.patch(guard, "used", lambda: self.clock)
         self.patch(host, "memory", lambda: (0, self.held))
         self.patch(holders, "look", self.look)
-        for name in (
-            "began_ns",
-            "asked_ns",
-            "_asked",
-            "spent_ns",
-            "_window_ns",
-            "_window_spent",
-            "_inside",
-            "_look_ns",
-        ):
-            self.patch(guard, name, 0)
-        self.patch(guard, "_counting", True)
-        self.patch(guard, "_held_back", False)
-        self.patch(guard, "given_up", set())
-        self.patch(guard, "_costs", {})
+        guard.ledger.began_ns, guard.ledger.counting = 0, True
         name = "torch.utils.data._utils.worker"
         before, sys.modules[name] = sys.modules.get(name), worker
         self.addCleanup(self.put_back, name, before)
         importlib.reload(workers)  # its hooks take the clock when they are made
+        self.fetches = workers.Fetches()
 
     def patch(self, thing, name, value):
         self.addCleanup(setattr, thing, name, getattr(thing, name))
@@ -118,15 +106,15 @@ class Caches(unittest.TestCase):
 
     def test_two_looks_within_a_second_are_not_given_up(self):
         for _ in range(3):
-            workers._fetched(object())
+            self.fetches._fetched(object())
             self.held += 2 * workers.RISE
-        self.assertEqual((self.told, guard.given_up), (["worker"], set()))
+        self.assertEqual((self.told, guard.ledger.given_up), (["worker"], set()))
         self.assertEqual(guard.cost()[0], 200 * 1000000)
 
     def test_looks_that_took_their_share_wait(self):
-        guard._asked, guard.asked_ns = guard.ASKED, guard.ASKED_NS + 1
+        guard.ledger.asked, guard.ledger.asked_ns = guard.ASKED, guard.ASKED_NS + 1
         for _ in range(3):
-            workers._fetched(object())
+            self.fetches._fetched(object())
             self.held += 2 * workers.RISE
         self.assertEqual((self.told, self.clock), (["given_up"], 0))
 

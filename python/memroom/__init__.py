@@ -127,10 +127,10 @@ def _report(step: Optional[int], numbers: Dict[str, float]) -> bool:
     """The same with names as they are: a value may be called step."""
     if not active():
         return False
-    from _memroom_probe.watch import steps
+    from _memroom_probe.watch.watched import watched
 
     answer: bool = _link().send(
-        "report", {"step": int(step) if step is not None else steps.step, "values": numbers}
+        "report", {"step": int(step) if step is not None else watched.loop.step, "values": numbers}
     )
     return answer
 
@@ -141,15 +141,16 @@ def phase(name: str) -> Iterator[None]:
     if not active():
         yield
         return
-    from _memroom_probe.watch import steps
+    from _memroom_probe.watch.watched import watched
 
-    before, steps.phase = steps.phase, str(name)
-    steps.mark(str(name), True)
+    loop = watched.loop
+    before, loop.phase = loop.phase, str(name)
+    loop.mark(str(name), True)
     try:
         yield
     finally:
-        steps.phase = before
-        steps.mark(str(name), False)
+        loop.phase = before
+        loop.mark(str(name), False)
 
 
 def _link() -> Any:

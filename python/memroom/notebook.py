@@ -67,9 +67,9 @@ class _Watcher:
 
     def sync(self) -> None:
         """Waits until what this process has told so far is judged."""
-        from _memroom_probe.watch import steps
+        from _memroom_probe.watch.watched import watched
 
-        steps.flush()
+        watched.loop.flush()
         self.synced.clear()
         try:
             assert self.process.stdin is not None

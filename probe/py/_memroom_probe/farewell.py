@@ -42,7 +42,7 @@ def say() -> None:
         {
             "spent_us": spent // 1000,
             "elapsed_us": elapsed // 1000,
-            "dropped": link.dropped,
-            "faults": guard.faults,
+            "dropped": link.state.dropped,
+            "faults": guard.ledger.faults,
         },
     )

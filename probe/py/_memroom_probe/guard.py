@@ -1,13 +1,13 @@
 """What hooks may cost, and what happens when one of ours breaks.
 
-Every hook adds the processor time it took to `spent_ns`; time for which the machine gave the
+Every hook adds the processor time it took to `ledger.spent_ns`; time for which the machine gave the
 processor to somebody else is not ours. Steps are read so seldom, and what can wait is put off for
 so long, that the sum stays below BUDGET of the time since the first step, whatever the length of
 the steps. Where it does not, because a part costs more in this program than anybody thought, the
 governor gives that part up and tells the monitor. Looks at what the program holds, which the
-monitor asks for or which are made a few times at most, are counted too, in `asked_ns`. The first
-are always made, as half of two looks would find nothing; further ones wait until the promise is
-kept with them.
+monitor asks for or which are made a few times at most, are counted too, in `ledger.asked_ns`. The
+first are always made, as half of two looks would find nothing; further ones wait until the promise
+is kept with them.
 """
 
 from __future__ import annotations
@@ -47,61 +47,85 @@ PROMISE, WINDOW_NS = 0.005, 10000000000
 # to the next, and more while they are short: a leak with several holders needs a few.
 ASKED, ASKED_NS = 2, 500000000
 
-spent_ns = 0
-began_ns = now()
-grace_ns = GRACE_NS
-asked_ns = _asked = 0  # spent on looks, and how many these were
-_look_ns = 0  # what the last ones took, the longest of them
-_held_back = False  # a look was not made, and the monitor knows
-ease = 1  # times as long as usual that hooks rest: the readings themselves were too dear
-given_up: set[Any] = set()  # parts that are not done any more
-_costs: dict[Any, Any] = {}  # part -> what it took in this window
-_window_ns = _window_spent = 0  # when the window began, and what was spent until then
-_inside = 0  # what hooks within the one that runs took
-_starting = False
-_counting = False  # the first step has ended
-faults = 0
-silent = False
+
+class Ledger:
+    """What hooks have taken in this process, and what came of it."""
+
+    __slots__ = (
+        "asked",
+        "asked_ns",
+        "began_ns",
+        "costs",
+        "counting",
+        "ease",
+        "faults",
+        "given_up",
+        "grace_ns",
+        "held_back",
+        "inside",
+        "look_ns",
+        "silent",
+        "spent_ns",
+        "starting",
+        "window_ns",
+        "window_spent",
+    )
+
+    def __init__(self) -> None:
+        self.spent_ns = 0
+        self.began_ns = now()
+        self.grace_ns = GRACE_NS
+        self.asked = self.asked_ns = 0  # looks, and what was spent on them
+        self.look_ns = 0  # what the last ones took, the longest of them
+        self.held_back = False  # a look was not made, and the monitor knows
+        # times as long as usual that hooks rest: the readings themselves were too dear
+        self.ease = 1
+        self.given_up: set[str] = set()  # parts that are not done any more
+        self.costs: dict[str, int] = {}  # part -> what it took in this window
+        self.window_ns = self.window_spent = 0  # when the window began, and spent until then
+        self.inside = 0  # what hooks within the one that runs took
+        self.starting = False
+        self.counting = False  # the first step has ended
+        self.faults = 0
+        self.silent = False
+
+
+ledger = Ledger()
 
 
 def start() -> None:
     """Counts from the end of the hook that is running: what came before was start-up, paid once."""
-    global _starting
-    _starting = True
+    ledger.starting = True
 
 
 def spend(ns: int, part: str) -> None:
     """Adds what a part took."""
-    global spent_ns, began_ns, _starting, _counting
-    spent_ns += ns
-    if _starting:
-        spent_ns, began_ns, _starting, _counting = 0, now(), False, True
+    ledger.spent_ns += ns
+    if ledger.starting:
+        ledger.spent_ns, ledger.began_ns, ledger.starting, ledger.counting = 0, now(), False, True
         _next_window()
         return
-    _costs[part] = _costs.get(part, 0) + ns
-    if spent_ns - _window_spent > PROMISE * WINDOW_NS and _counting:
+    ledger.costs[part] = ledger.costs.get(part, 0) + ns
+    if ledger.spent_ns - ledger.window_spent > PROMISE * WINDOW_NS and ledger.counting:
         _govern()
 
 
 def spend_inside(ns: int, part: str) -> None:
     """Adds what a part took within a hook, which does not count it a second time."""
-    global _inside
-    _inside += ns
+    ledger.inside += ns
     spend(ns, part)
 
 
 def asked(ns: int) -> None:
     """Adds what a look took, within a hook."""
-    global _inside, asked_ns, _asked, _look_ns
-    _inside += ns
-    asked_ns += ns
-    _asked += 1
-    _look_ns = max(ns, _look_ns // 2)
+    ledger.inside += ns
+    ledger.asked_ns += ns
+    ledger.asked += 1
+    ledger.look_ns = max(ns, ledger.look_ns // 2)
 
 
 def _after_fork() -> None:
-    global asked_ns, _asked, _look_ns
-    asked_ns = _asked = _look_ns = 0  # a worker's looks are its own
+    ledger.asked = ledger.asked_ns = ledger.look_ns = 0  # a worker's looks are its own
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -109,14 +133,15 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def may_ask() -> bool:
     """Says whether a look may be made. Where one has to wait, the monitor is told once."""
-    global _held_back
     took, elapsed = cost()
-    if _asked < ASKED or asked_ns < ASKED_NS or took + _look_ns < PROMISE * elapsed:
+    if ledger.asked < ASKED or ledger.asked_ns < ASKED_NS:
         return True
-    if not _held_back:
+    if took + ledger.look_ns < PROMISE * elapsed:
+        return True
+    if not ledger.held_back:
         from . import link
 
-        _held_back = True
+        ledger.held_back = True
         share = took / max(elapsed, 1)
         link.send("given_up", {"part": "looks", "share": share, "eased": True})
     return False
@@ -124,28 +149,26 @@ def may_ask() -> bool:
 
 def cost() -> tuple[int, int]:
     """(nanoseconds that the probe took since the first step ended, and those that passed)."""
-    return spent_ns + asked_ns, now() - began_ns
+    return ledger.spent_ns + ledger.asked_ns, now() - ledger.began_ns
 
 
 def _next_window() -> None:
-    global _window_ns, _window_spent
-    _window_ns, _window_spent = now(), spent_ns
-    _costs.clear()
+    ledger.window_ns, ledger.window_spent = now(), ledger.spent_ns
+    ledger.costs.clear()
 
 
 def _govern() -> None:
     """Gives up the costliest part, if the promise was not kept in this window."""
-    global ease
-    took = now() - _window_ns
+    took = now() - ledger.window_ns
     if took < WINDOW_NS:
-        part = max(_costs, key=_costs.__getitem__, default="")
+        part = max(ledger.costs, key=ledger.costs.__getitem__, default="")
         if part in _needed:
-            ease *= 2
+            ledger.ease *= 2
         else:
-            given_up.add(part)
+            ledger.given_up.add(part)
         from . import link
 
-        share = (spent_ns - _window_spent) / max(took, 1)
+        share = (ledger.spent_ns - ledger.window_spent) / max(took, 1)
         link.send("given_up", {"part": part, "share": share, "eased": part in _needed})
     _next_window()
 
@@ -154,23 +177,22 @@ def overspent() -> float:
     """Nanoseconds by which hooks have exceeded their share so far; negative: what they have
     left.
     """
-    return spent_ns - grace_ns - BUDGET * (now() - began_ns)
+    return ledger.spent_ns - ledger.grace_ns - BUDGET * (now() - ledger.began_ns)
 
 
 def affordable(cost_ns: float) -> bool:
     """Says whether something that can wait may be done now. On a CPU the grace is for steps
     only.
     """
-    return overspent() + cost_ns + (grace_ns if grace_ns != CARD_NS else 0) < 0
+    return overspent() + cost_ns + (ledger.grace_ns if ledger.grace_ns != CARD_NS else 0) < 0
 
 
 def fault(where: str, error: BaseException) -> None:
     """Notes an exception of ours: told to the monitor a few times, never to the user."""
-    global faults, silent
-    faults += 1
-    if faults > MAX_FAULTS:
-        silent = True
-    if faults > 3:
+    ledger.faults += 1
+    if ledger.faults > MAX_FAULTS:
+        ledger.silent = True
+    if ledger.faults > 3:
         return
     try:
         import traceback
@@ -213,10 +235,9 @@ def hook(
 
         def guarded(*args: Any, **kwargs: Any) -> Any:
             nonlocal clock, most
-            global _inside
-            if silent or compiled.compiling() or where in given_up:
+            if compiled.compiling() or ledger.silent or where in ledger.given_up:
                 return None
-            outside, _inside = _inside, 0
+            outside, ledger.inside = ledger.inside, 0
             by, start = clock, clock()
             try:
                 return quiet(*args, **kwargs)
@@ -226,8 +247,8 @@ def hook(
                 took = by() - start
                 if took > most and by is now:
                     took, clock, most = most, used, 1 << 62
-                spend(max(0, took - _inside), where)
-                _inside = outside + took
+                spend(max(0, took - ledger.inside), where)
+                ledger.inside = outside + took
 
         answer: Callable[..., Any] = compiled.left_alone(guarded)
         return answer

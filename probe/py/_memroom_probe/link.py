@@ -23,25 +23,44 @@ MAX_PENDING = 256 << 10
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 30.0
 EXIT_WAIT_S = 0.05  # how long the end of the process may be held up to hand over the last messages
 
-_lock = __import__("_thread").allocate_lock()
-_path = None
-_sock = None
-# of the socket: a program that closes fds it does not know may get our number for its own file
-_inode = None
-_pending = bytearray()
-_heard = bytearray()
-_retry_at = 0.0
-_retry_s = RETRY_FIRST_S
-_greeted = False
-dropped = 0
+
+class Link:
+    """The connection of this process."""
+
+    __slots__ = (
+        "dropped",
+        "heard",
+        "inode",
+        "lock",
+        "path",
+        "pending",
+        "retry_at",
+        "retry_s",
+        "sock",
+    )
+
+    def __init__(self) -> None:
+        self.lock = __import__("_thread").allocate_lock()
+        self.path: str | None = None
+        self.sock: _socket.socket | None = None
+        # of the socket: a program that closes fds it does not know may get our number for its own
+        # file
+        self.inode: int | None = None
+        self.pending = bytearray()
+        self.heard = bytearray()
+        self.retry_at = 0.0
+        self.retry_s = RETRY_FIRST_S
+        self.dropped = 0
+
+
+state = Link()
 
 
 def open(path: str) -> None:
     """Sets the monitor's address, connects and says hello. Forked children connect when they have
     something to say.
     """
-    global _path
-    _path = path
+    state.path = path
     os.register_at_fork(after_in_child=_after_fork)
     import atexit
 
@@ -51,47 +70,46 @@ def open(path: str) -> None:
 
 def enabled() -> bool:
     """Says whether there is a monitor to talk to at all."""
-    return _path is not None
+    return state.path is not None
 
 
 def send(kind: str, fields: dict[str, Any]) -> bool:
     """Sends a message if it can go now or be kept; says whether it was taken."""
-    if _path is None:
+    if state.path is None:
         return False
     return send_line(wire.line(kind, fields))
 
 
 def send_line(data: bytes) -> bool:
     """Sends an encoded message, as send does."""
-    global dropped
-    if _path is None or not _lock.acquire(
+    if state.path is None or not state.lock.acquire(
         False
     ):  # another thread is sending: rather lose one than wait
-        dropped += 1
+        state.dropped += 1
         return False
     try:
-        if _sock is None and not _connect():
-            dropped += 1
+        if state.sock is None and not _connect():
+            state.dropped += 1
             return False
-        if len(_pending) + len(data) > MAX_PENDING:
+        if len(state.pending) + len(data) > MAX_PENDING:
             _flush()
-            if len(_pending) + len(data) > MAX_PENDING:
-                dropped += 1
+            if len(state.pending) + len(data) > MAX_PENDING:
+                state.dropped += 1
                 return False
-        _pending.extend(data)
+        state.pending.extend(data)
         return _flush()
     finally:
-        _lock.release()
+        state.lock.release()
 
 
 def commands() -> list[dict[str, Any]]:
     """The commands that have arrived, as dicts; never waits."""
-    if _sock is None or not _lock.acquire(False):
+    if state.sock is None or not state.lock.acquire(False):
         return []
     try:
         if not _alive():
             return []
-        data = _sock.recv(1 << 16, _socket.MSG_DONTWAIT)
+        data = state.sock.recv(1 << 16, _socket.MSG_DONTWAIT)
         if not data:
             _drop()
             return []
@@ -101,35 +119,34 @@ def commands() -> list[dict[str, Any]]:
         _drop()
         return []
     finally:
-        _lock.release()
-    _heard.extend(data)
-    *lines, rest = _heard.split(b"\n")
-    _heard[:] = rest if len(rest) < MAX_PENDING else b""
+        state.lock.release()
+    state.heard.extend(data)
+    *lines, rest = state.heard.split(b"\n")
+    state.heard[:] = rest if len(rest) < MAX_PENDING else b""
     return [command for command in map(wire.parse, lines) if command is not None]
 
 
 def _connect() -> bool:
-    global _sock, _inode, _retry_at, _retry_s, _greeted
-    if _path is None or time.monotonic() < _retry_at:
+    if state.path is None or time.monotonic() < state.retry_at:
         return False
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        sock.connect(_path)
+        sock.connect(state.path)
         if not _ours(sock):
             raise OSError("the socket belongs to another user")
-        _inode = os.fstat(sock.fileno()).st_ino
+        state.inode = os.fstat(sock.fileno()).st_ino
     except (OSError, ValueError):  # no monitor, a full backlog, a path that is too long
         sock.close()
-        _retry_at = time.monotonic() + _retry_s
-        _retry_s = min(2 * _retry_s, RETRY_MOST_S)
+        state.retry_at = time.monotonic() + state.retry_s
+        state.retry_s = min(2 * state.retry_s, RETRY_MOST_S)
         return False
-    _sock, _retry_s = sock, RETRY_FIRST_S
+    state.sock, state.retry_s = sock, RETRY_FIRST_S
     from . import process
 
-    _pending[:] = wire.line("hello", process.hello())
+    state.pending[:] = wire.line("hello", process.hello())
     for message in process.known():
-        _pending.extend(message)
+        state.pending.extend(message)
     return _flush()
 
 
@@ -147,25 +164,25 @@ def _ours(sock: _socket.socket) -> bool:
 
 def _alive() -> bool:
     """Says whether the descriptor is still our socket; if not it is forgotten, not closed."""
-    if _sock is None:
+    if state.sock is None:
         return False
     try:
-        if os.fstat(_sock.fileno()).st_ino == _inode:
+        if os.fstat(state.sock.fileno()).st_ino == state.inode:
             return True
     except OSError:
         pass
-    _forget(_sock.detach)
+    _forget(state.sock.detach)
     return False
 
 
 def _flush() -> bool:
     """Sends what is pending as far as it goes without waiting. False if the monitor is gone."""
-    if _sock is None or not _alive():
+    if state.sock is None or not _alive():
         return False
     try:
-        while _pending:
-            sent = _sock.send(_pending, _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL)
-            del _pending[:sent]
+        while state.pending:
+            sent = state.sock.send(state.pending, _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL)
+            del state.pending[:sent]
     except BlockingIOError:
         pass
     except OSError:
@@ -175,44 +192,40 @@ def _flush() -> bool:
 
 
 def _drop() -> None:
-    global _retry_at
-    _retry_at = time.monotonic() + _retry_s
-    if _sock is not None:
-        _forget(_sock.close)
+    state.retry_at = time.monotonic() + state.retry_s
+    if state.sock is not None:
+        _forget(state.sock.close)
 
 
 def _forget(release: Callable[[], object]) -> None:
-    global _sock
     try:
         release()
     except OSError:
         pass
-    _sock = None
-    del _pending[:]
-    del _heard[:]
+    state.sock = None
+    del state.pending[:]
+    del state.heard[:]
 
 
 def _after_fork() -> None:
-    global _lock, _retry_at, dropped
-    _lock = __import__("_thread").allocate_lock()
-    dropped, _retry_at = 0, 0.0
-    if _sock is not None:
-        _forget(_sock.close)
+    state.lock = __import__("_thread").allocate_lock()
+    state.dropped, state.retry_at = 0, 0.0
+    if state.sock is not None:
+        _forget(state.sock.close)
 
 
 def _at_exit() -> None:
     """Hands over the last messages: the only place that waits, and not long."""
-    global _path
     try:
         from . import farewell
 
         farewell.say()
         deadline = time.monotonic() + EXIT_WAIT_S
-        while _pending and _sock is not None and time.monotonic() < deadline:
+        while state.pending and state.sock is not None and time.monotonic() < deadline:
             time.sleep(0.002)
             _flush()
     except Exception:
         pass
-    _path = None
-    if _sock is not None:
-        _forget(_sock.close)
+    state.path = None
+    if state.sock is not None:
+        _forget(state.sock.close)

@@ -50,18 +50,17 @@ modules = Made()  # of torch, those with parameters or parts
 optimizers = Made()  # of torch
 keras_models = Made()
 
-_torch: Any = None
+_hooked: list[Any] = []  # torch, once it is
 _listeners: list[Callable[[Any], None]] = []
 
 
 def install(torch: Any, listener: Callable[[Any], None] | None = None) -> None:
     """Begins to note what torch makes, once. The listener is called with every optimizer."""
-    global _torch
     if listener is not None:
         _listeners.append(listener)
-    if _torch is torch:
+    if torch in _hooked:
         return
-    _torch = torch
+    _hooked.append(torch)
     compiled.install(torch)
     _wrap(torch.nn.Module, "__setstate__", modules.add)
     for name in ("__init__", "__setstate__"):

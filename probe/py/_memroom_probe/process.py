@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_regrouped = False  # the group's own word about our rank was told
+_once: set[str] = set()  # what is told once and was: the rank, by the program's group
 # key -> an encoded message worth repeating to a monitor that was not there the first time
 _known: dict[Any, Any] = {}
 
@@ -43,11 +43,10 @@ def regroup(*_: object) -> None:
     """Says hello again when the rank, which no launcher gave, is known by now: scripts hand it to
     init_process_group.
     """
-    global _regrouped
     from . import link
 
-    if not _regrouped and _number(_RANK) is None and _group()[0] is not None:
-        _regrouped = True
+    if "rank" not in _once and _number(_RANK) is None and _group()[0] is not None:
+        _once.add("rank")
         link.send("hello", hello())
 
 

@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 
 _LARGE = 32 << 20  # bytes of a file from which it is worth 50 microseconds
 
-# hello's words about it: the signals, the open file and its path; None: it cannot be asked
-_known: dict[Any, Any] | None = None
+# hello's words about it: the signals, the open file and its path; empty: it cannot be asked
+_known: dict[str, Any] = {}
 
 
 def prepare() -> None:
     """Installs the handler, unless the program has one for the same signal already."""
-    global _known
     folder = os.path.dirname(os.environ.get("MEMROOM_DUMPS", ""))
-    if not folder or _known is not None:
+    if not folder or _known:
         return
     import _signal
     import faulthandler
@@ -40,14 +39,14 @@ def prepare() -> None:
     fd = os.open(path, flags, 0o600)
     faulthandler.register(number, file=fd, all_threads=False, chain=False)
     faulthandler.register(others, file=fd, all_threads=True, chain=False)
-    _known = {"signal": number, "others": others, "fd": fd, "path": path}
+    _known.update(signal=number, others=others, fd=fd, path=path)
 
 
 def reads(source: object) -> None:
     """Writes down, by itself, that a large file will be read: the kernel reads up to 2 GiB in
     one call, during which no signal is heard.
     """
-    if _known is None or not _known["path"].endswith("-%d" % os.getpid()):
+    if not _known or not _known["path"].endswith("-%d" % os.getpid()):
         return
     try:
         fileno = getattr(source, "fileno", None)
@@ -78,6 +77,6 @@ def of_numpy(module: types.ModuleType) -> None:
     names["read_magic"] = noted
 
 
-def known() -> dict[Any, Any] | None:
+def known() -> dict[str, Any] | None:
     """What hello says of it. A forked child has the same handler and the same file."""
-    return _known
+    return _known or None

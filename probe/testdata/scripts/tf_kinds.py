@@ -18,9 +18,9 @@ X, Y = tf.random.normal((32, 4)), tf.random.normal((32, 1))
 
 def tell(name, losses):
     print(name, [float(loss).hex() for loss in losses])
-    probe = sys.modules.get("_memroom_probe.watch.steps")
+    probe = sys.modules.get("_memroom_probe.watch.watched")
     if probe is not None:
-        print("counted", name, probe.step, file=sys.stderr)
+        print("counted", name, probe.watched.loop.step, file=sys.stderr)
 
 
 def network():

@@ -24,146 +24,148 @@ MAX_NAMES = 64  # variables of a frame, and attributes of a variable
 # a variable -> bytes, tensors, whether the newest has a graph, reference to it
 Seen = Dict[str, Tuple[int, int, bool, "weakref.ref[Any]"]]
 
-_torch: Any = None
-_batches = 0
-_evaluations = 0
-_before: Optional[Seen] = None  # what the first look saw
-_model: Optional["weakref.ref[Any]"] = None  # the module that was switched to evaluation
-# file and first line of a function -> its code, of the last look
-_codes: Dict[str, types.CodeType] = {}
-_calls: Any = None  # handle of torch's hook on all calls of modules, while it is needed
 
+class Evaluations:
+    """The evaluations of a program, as far as they are looked at."""
 
-def install(torch: Any) -> None:
-    global _torch
-    _torch = torch
+    __slots__ = (
+        "_batches",
+        "_before",
+        "_calls",
+        "_codes",
+        "_evaluations",
+        "_loop",
+        "_model",
+        "_torch",
+    )
 
+    def __init__(self, torch: Any, loop: steps.Loop) -> None:
+        self._torch, self._loop = torch, loop
+        self._batches = self._evaluations = 0
+        self._before: Optional[Seen] = None  # what the first look saw
+        # the module that was switched to evaluation
+        self._model: Optional[weakref.ref[Any]] = None
+        # file and first line of a function -> its code, of the last look
+        self._codes: Dict[str, types.CodeType] = {}
+        self._calls: Any = (
+            None  # handle of torch's hook on all calls of modules, while it is needed
+        )
 
-def begins(module: Any) -> None:
-    """An evaluation of a module begins."""
-    global _batches, _evaluations, _before, _model, _calls
-    _batches, _before = 0, None
-    _evaluations += 1
-    ends()
-    # A hook of the module itself would be saved with it. torch's own hook on all calls slows each
-    # of them down, so it lives for a few batches.
-    if _evaluations <= MOST and not _compiles():
-        _model = weakref.ref(module)
-        _calls = _torch.nn.modules.module.register_module_forward_pre_hook(_called)
+    def begins(self, module: Any) -> None:
+        """An evaluation of a module begins."""
+        self._batches, self._before = 0, None
+        self._evaluations += 1
+        self.ends()
+        # A hook of the module itself would be saved with it. torch's own hook on all calls slows
+        # each of them down, so it lives for a few batches.
+        if self._evaluations <= MOST and not _compiles():
+            self._model = weakref.ref(module)
+            self._calls = self._torch.nn.modules.module.register_module_forward_pre_hook(
+                self._called
+            )
+
+    def ends(self) -> None:
+        """No calls of modules are looked at any more."""
+        if self._calls is not None:
+            self._calls.remove()
+        self._model = self._calls = None
+
+    def _called(self, module: Any, args: Any) -> None:
+        if self._model is not None and module is self._model():
+            self._batch()
+            if self._batches >= SECOND or self._loop.phase != "eval":
+                self.ends()
+
+    def batch(self) -> None:
+        """The data loader is asked for a batch, within an evaluation."""
+        if self._calls is not None:
+            self._forget_calls()
+        self._batch()
+
+    @guard.hook("evaluation by a loader")
+    def _forget_calls(self) -> None:
+        """The loader tells of batches: calls of the model are not counted too."""
+        self._batches, self._before = 0, None
+        self.ends()
+
+    @guard.hook("evaluation", heavy=True)
+    def _batch(self) -> None:
+        self._batches += 1
+        if self._evaluations > MOST or self._batches not in (FIRST, SECOND):
+            return
+        seen = self._look()
+        if self._batches == FIRST:
+            self._before = seen
+        elif self._before is not None:
+            self._tell(self._before, seen)
+            self._before = None
+
+    def _tell(self, before: Seen, after: Seen) -> None:
+        """Sends what changed between two looks."""
+        between = SECOND - FIRST
+        grown = [
+            ((size - before[path][0]) // between, count, path)
+            for path, (size, count, _, _) in after.items()
+            if path in before and size > before[path][0] and count >= before[path][1]
+        ]
+        kept, count, path = max(grown) if grown else (0, 0, "")
+        held = after[path][0] if path else 0
+        grads = any(
+            graph and (path not in before or before[path][3]() is not tensor())
+            for path, (_, _, graph, tensor) in after.items()
+        )
+        link.send(
+            "evaluation",
+            {
+                "step": self._loop.step,
+                "grad": grads,
+                "kept": kept,
+                "count": count,
+                "held": held,
+                "holder": self._told(path),
+            },
+        )
+
+    def _told(self, path: str) -> str:
+        """A variable with the line where it grows."""
+        name, _, place = path.rpartition(" in ")
+        file, _, first = place.rpartition(":")
+        if not file:
+            return path
+        lines = holders.Holder(name, (file, int(first), self._codes.get(place)))
+        return "%s in %s:%d" % (name, file, holders.line_of(lines))
+
+    def _look(self) -> Seen:
+        """Path of a variable -> (bytes, tensors, whether the newest has a graph, reference to it),
+        of all variables that hold tensors.
+        """
+        found: Seen = {}
+        depth = 0
+        self._codes.clear()
+        frame = sys._getframe().f_back  # the caller: this function holds nothing of the program
+        while frame is not None and depth < MAX_FRAMES:
+            if "_memroom_probe" not in frame.f_code.co_filename:
+                depth += 1
+                code = frame.f_code
+                where = "%s:%d" % (code.co_filename, code.co_firstlineno)
+                self._codes[where] = code
+                for name, value in list(frame.f_locals.items())[:MAX_NAMES]:
+                    _note(found, name, where, value)
+                    owner, place = name, where
+                    if not holders.is_users(code.co_filename):
+                        owner, place = _of_class(value) or (name, where)
+                    for key, thing in holders.attributes(value)[:MAX_NAMES]:
+                        _note(found, "%s.%s" % (owner, key), place, thing)
+            frame = frame.f_back
+        return found
 
 
 def _compiles() -> bool:
     """Says whether anything was compiled: a hook on calls would have it compiled anew."""
-    if not compiled.in_use:
+    if not compiled.compiler.in_use:
         return False
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     return counters is None or bool(counters.get("frames"))
-
-
-def ends() -> None:
-    """No calls of modules are looked at any more."""
-    global _model, _calls
-    if _calls is not None:
-        _calls.remove()
-    _model = _calls = None
-
-
-def _called(module: Any, args: Any) -> None:
-    if _model is not None and module is _model():
-        _batch()
-        if _batches >= SECOND or steps.phase != "eval":
-            ends()
-
-
-def batch() -> None:
-    """The data loader is asked for a batch, within an evaluation."""
-    if _calls is not None:
-        _forget_calls()
-    _batch()
-
-
-@guard.hook("evaluation by a loader")
-def _forget_calls() -> None:
-    """The loader tells of batches: calls of the model are not counted too."""
-    global _batches, _before
-    _batches, _before = 0, None
-    ends()
-
-
-@guard.hook("evaluation", heavy=True)
-def _batch() -> None:
-    global _batches, _before
-    _batches += 1
-    if _evaluations > MOST or _batches not in (FIRST, SECOND):
-        return
-    seen = _look()
-    if _batches == FIRST:
-        _before = seen
-    elif _before is not None:
-        _tell(_before, seen)
-        _before = None
-
-
-def _tell(before: Seen, after: Seen) -> None:
-    """Sends what changed between two looks."""
-    between = SECOND - FIRST
-    grown = [
-        ((size - before[path][0]) // between, count, path)
-        for path, (size, count, _, _) in after.items()
-        if path in before and size > before[path][0] and count >= before[path][1]
-    ]
-    kept, count, path = max(grown) if grown else (0, 0, "")
-    held = after[path][0] if path else 0
-    grads = any(
-        graph and (path not in before or before[path][3]() is not tensor())
-        for path, (_, _, graph, tensor) in after.items()
-    )
-    link.send(
-        "evaluation",
-        {
-            "step": steps.step,
-            "grad": grads,
-            "kept": kept,
-            "count": count,
-            "held": held,
-            "holder": _told(path),
-        },
-    )
-
-
-def _told(path: str) -> str:
-    """A variable with the line where it grows."""
-    name, _, place = path.rpartition(" in ")
-    file, _, first = place.rpartition(":")
-    if not file:
-        return path
-    lines = holders.Holder(name, (file, int(first), _codes.get(place)))
-    return "%s in %s:%d" % (name, file, holders.line_of(lines))
-
-
-def _look() -> Seen:
-    """Path of a variable -> (bytes, tensors, whether the newest has a graph, reference to it), of
-    all variables that hold tensors.
-    """
-    found: Seen = {}
-    depth = 0
-    _codes.clear()
-    frame = sys._getframe().f_back  # the caller: this function holds nothing of the program
-    while frame is not None and depth < MAX_FRAMES:
-        if "_memroom_probe" not in frame.f_code.co_filename:
-            depth += 1
-            code = frame.f_code
-            where = "%s:%d" % (code.co_filename, code.co_firstlineno)
-            _codes[where] = code
-            for name, value in list(frame.f_locals.items())[:MAX_NAMES]:
-                _note(found, name, where, value)
-                owner, place = name, where
-                if not holders.is_users(code.co_filename):
-                    owner, place = _of_class(value) or (name, where)
-                for key, thing in holders.attributes(value)[:MAX_NAMES]:
-                    _note(found, "%s.%s" % (owner, key), place, thing)
-        frame = frame.f_back
-    return found
 
 
 def _of_class(value: Any) -> Optional[Tuple[str, str]]:
@@ -194,8 +196,8 @@ def _size(thing: Any) -> int:
 
 def _is_data(thing: Any) -> bool:
     """A tensor, or an array that it was turned into."""
-    numpy = sys.modules.get("numpy")
-    return type(thing) is _torch.Tensor or numpy is not None and type(thing) is numpy.ndarray
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    return type(thing) is torch.Tensor or numpy is not None and type(thing) is numpy.ndarray
 
 
 def _tensors(value: Any) -> List[Any]:

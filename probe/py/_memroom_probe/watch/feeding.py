@@ -13,7 +13,7 @@ import types
 from typing import TYPE_CHECKING, Any, Callable, Dict, Tuple
 
 from .. import compiled, guard, link
-from . import holders, host, steps
+from . import holders, host, steps, wrapping
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +90,7 @@ def _begins(iterator: Any, loader: torch.utils.data.DataLoader[Any]) -> None:
 
 
 def _has_card() -> bool:
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     try:
         return bool(torch.cuda.is_initialized())
     except Exception:
@@ -126,18 +126,15 @@ def hook_tf_data(module: Any) -> None:
 
 
 def _after(cls: type, name: str, tell: Tell) -> None:
-    original = cls.__dict__.get(name)
-    if original is None or getattr(original, "_memroom", False):
-        return
+    def around(original: Any) -> Any:
+        def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            tell(self, args, kwargs)
+            return result
 
-    @functools.wraps(original)
-    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        tell(self, args, kwargs)
-        return result
+        return wrapped
 
-    wrapped._memroom = True
-    setattr(cls, name, wrapped)
+    wrapping.once(cls, name, around)
 
 
 @guard.hook("buffer", heavy=True)
@@ -161,7 +158,7 @@ def _buffered(name: str, dataset: Any, args: tuple[Any, ...], kwargs: dict[str, 
             _unsized[name] = facts
 
 
-def hook_tf_iterators(module: Any) -> None:
+def hook_tf_iterators(loop: steps.Loop, module: Any) -> None:
     """Hooks tensorflow.python.data.ops.iterator_ops: where the size of a buffer's elements is not
     known, what it takes is measured while it fills.
     """
@@ -171,17 +168,17 @@ def hook_tf_iterators(module: Any) -> None:
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
-        if steps.resting:
+        if loop.resting:
             element = original(self)
         else:
-            before, steps.phase = steps.phase, "load"
+            before, loop.phase = loop.phase, "load"
             began = guard.now()
             try:
                 element = original(self)
             finally:
-                steps.wait_ns += guard.now() - began
-                steps.phase = before
-                guard.spent_ns += 2 * guard.NOTE_NS
+                loop.wait_ns += guard.now() - began
+                loop.phase = before
+                guard.ledger.spent_ns += 2 * guard.NOTE_NS
         if filling:
             filled()
         return element
@@ -219,8 +216,8 @@ def filled() -> None:
 def _element(spec: Any) -> int:
     """Bytes of one element by its specification; 0 where a length is not known."""
     total = 0
-    nest = sys.modules.get("tensorflow")
-    for part in nest.nest.flatten(spec):
+    tensorflow: Any = sys.modules.get("tensorflow")
+    for part in tensorflow.nest.flatten(spec):
         shape, dtype = getattr(part, "shape", None), getattr(part, "dtype", None)
         if shape is None or dtype is None or shape.rank is None or not shape.is_fully_defined():
             return 0
@@ -276,7 +273,7 @@ def _measure_row(writer: Any, example: object) -> None:
 
 @guard.hook("rows written", heavy=True)
 def _written(writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    table = args[0] if args else kwargs.get("pa_table")
+    table: Any = args[0] if args else kwargs.get("pa_table")
     rows = getattr(table, "num_rows", 0)
     if _mapping and rows and not getattr(writer, "_memroom_told", False):
         _tell_rows(writer, table.nbytes // rows, rows)

@@ -20,63 +20,67 @@ STEP = 1.2  # times as much as was told before: told again, so seldom that its c
 MANY = 4  # caches alive, from which on who holds them is looked for
 MOST = 4096  # caches that are known
 
-_known: List[Any] = []  # weak references to caches
-_due_ns = 0
-_told = (0, 0)  # bytes and caches that were told
 
+class Caches:
+    """The caches of a program that are known."""
 
-def hook(module: Any) -> None:
-    """Hooks transformers.cache_utils."""
-    base = getattr(module, "Cache", None)
-    for cls in list(vars(module).values()):
-        if base is not None and isinstance(cls, type) and issubclass(cls, base):
-            if "get_seq_length" in vars(cls):
-                _wrap_length(cls)
-    if base is not None:
-        _wrap_init(base)
+    __slots__ = ("_due_ns", "_known", "_told")
 
+    def __init__(self) -> None:
+        self._known: List[Any] = []  # weak references to caches
+        self._due_ns = 0
+        self._told = (0, 0)  # bytes and caches that were told
 
-def _wrap_length(cls: Any) -> None:
-    original = cls.get_seq_length
+    def hook(self, module: Any) -> None:
+        """Hooks transformers.cache_utils."""
+        base = getattr(module, "Cache", None)
+        for cls in list(vars(module).values()):
+            if base is not None and isinstance(cls, type) and issubclass(cls, base):
+                if "get_seq_length" in vars(cls):
+                    self._wrap_length(cls)
+        if base is not None:
+            self._wrap_init(base)
 
-    @compiled.left_alone
-    @functools.wraps(original)
-    def get_seq_length(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not compiled.compiling() and guard.now() > _due_ns:
-            _look(self)
-        return original(self, *args, **kwargs)
+    def _wrap_length(self, cls: Any) -> None:
+        original = cls.get_seq_length
 
-    cls.get_seq_length = get_seq_length
+        @compiled.left_alone
+        @functools.wraps(original)
+        def get_seq_length(cache: Any, *args: Any, **kwargs: Any) -> Any:
+            if not compiled.compiling() and guard.now() > self._due_ns:
+                self._look(cache)
+            return original(cache, *args, **kwargs)
 
+        cls.get_seq_length = get_seq_length
 
-def _wrap_init(cls: Any) -> None:
-    original = cls.__init__
+    def _wrap_init(self, cls: Any) -> None:
+        original = cls.__init__
 
-    @compiled.left_alone
-    @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if not compiled.compiling() and len(_known) < MOST:
-            _known.append(weakref.ref(self))
+        @compiled.left_alone
+        @functools.wraps(original)
+        def __init__(cache: Any, *args: Any, **kwargs: Any) -> None:
+            original(cache, *args, **kwargs)
+            if not compiled.compiling() and len(self._known) < MOST:
+                self._known.append(weakref.ref(cache))
 
-    cls.__init__ = __init__
+        cls.__init__ = __init__
 
-
-@guard.hook("caches", heavy=True)
-def _look(cache: Any) -> None:
-    global _due_ns, _told
-    began = guard.used()
-    live = [known for known in (reference() for reference in _known) if known is not None]
-    if not any(known is cache for known in live):  # a copy, made without its constructor
-        live.append(cache)
-    _known[:] = [weakref.ref(known) for known in live]
-    sized = [(_size(known), known) for known in live]
-    sized = [(sum(size), size[1], known) for size, known in sized if sum(size)]
-    total, count = sum(size for size, _, _ in sized), len(sized)
-    _due_ns = guard.now() + max(PAUSE_NS, int((guard.used() - began) / SHARE))
-    if total >= LEAST and (total > STEP * _told[0] or count > STEP * _told[1] and count >= MANY):
-        _told = (total, count)
-        _tell(cache, total, sized)
+    @guard.hook("caches", heavy=True)
+    def _look(self, cache: Any) -> None:
+        began = guard.used()
+        live = [known for known in (reference() for reference in self._known) if known is not None]
+        if not any(known is cache for known in live):  # a copy, made without its constructor
+            live.append(cache)
+        self._known[:] = [weakref.ref(known) for known in live]
+        sizes = [(_size(known), known) for known in live]
+        sized = [(sum(size), size[1], known) for size, known in sizes if sum(size)]
+        total, count = sum(size for size, _, _ in sized), len(sized)
+        self._due_ns = guard.now() + max(PAUSE_NS, int((guard.used() - began) / SHARE))
+        if total >= LEAST and (
+            total > STEP * self._told[0] or count > STEP * self._told[1] and count >= MANY
+        ):
+            self._told = (total, count)
+            _tell(cache, total, sized)
 
 
 def _tell(cache: Any, total: int, sized: List[Any]) -> None:

@@ -4,6 +4,7 @@ Asked for by the monitor when the floor rises, or by the user. The first look is
 second tells the difference. A look takes a while: it is never made unasked.
 """
 
+import sys
 from typing import Any, Dict, List
 
 from .. import link
@@ -16,44 +17,45 @@ MOST = 0.4  # of the growth that variables hold by themselves; below it graphs c
 LEAST = 1 << 15  # bytes of growth: less is no leak
 GRAPH = 8  # nodes: the parts of one operation
 
-_torch: Any = None
-_before: holders.Found = {}  # what the variables held at the last look
-_looked = -1  # step of the last look
-_level = (0, 0)  # bytes of the heap and of the card's allocator then
 
+class Looks:
+    """The looks at what the program holds, and what the last one saw."""
 
-def install(torch: Any) -> None:
-    global _torch
-    _torch = torch
+    __slots__ = ("_before", "_builds", "_level", "_looked", "_loop")
 
+    def __init__(self, loop: steps.Loop, builds: models.Builds) -> None:
+        self._loop, self._builds = loop, builds
+        self._before: holders.Found = {}  # what the variables held at the last look
+        self._looked = -1  # step of the last look
+        self._level = (0, 0)  # bytes of the heap and of the card's allocator then
 
-def tell(asked: Dict[str, Any]) -> str:
-    """Looks; tells what grew since the last look. Gives a sentence for the answer. A second look
-    that is asked for too soon is made some steps later: the monitor hears of many steps at once.
-    """
-    if _looked <= steps.step < _looked + APART and steps.step > 0:
-        steps.at(_looked + APART, lambda step: _tell(), wake=True)
-        return "at step %d" % (_looked + APART)
-    return _tell()
+    def tell(self, asked: Dict[str, Any]) -> str:
+        """Looks; tells what grew since the last look. Gives a sentence for the answer. A second
+        look that is asked for too soon is made some steps later: the monitor hears of many steps at
+        once.
+        """
+        if self._looked <= self._loop.step < self._looked + APART and self._loop.step > 0:
+            self._loop.at(self._looked + APART, lambda step: self._tell(), wake=True)
+            return "at step %d" % (self._looked + APART)
+        return self._tell()
 
-
-def _tell() -> str:
-    global _before, _level, _looked
-    first, _looked = _looked < 0, steps.step
-    before, _before = _before, holders.look()
-    level, _level = _level, (host.heap(), _on_card())
-    held = _grown(before, _before, [now - then for now, then in zip(_level, level)])
-    if first:
-        held = []
-    link.send("heap", {"step": steps.step, "holders": held, "built": models.built()})
-    return "looked; ask again for what grew" if first else "%d variables grew" % len(held)
+    def _tell(self) -> str:
+        first, self._looked = self._looked < 0, self._loop.step
+        before, self._before = self._before, holders.look()
+        level, self._level = self._level, (host.heap(), _on_card())
+        held = _grown(before, self._before, [now - then for now, then in zip(self._level, level)])
+        if first:
+            held = []
+        link.send("heap", {"step": self._loop.step, "holders": held, "built": self._builds.built})
+        return "looked; ask again for what grew" if first else "%d variables grew" % len(held)
 
 
 def _on_card() -> int:
     """Bytes of the current card's allocator, 0 where CUDA is not in use."""
-    if _torch is None or not _torch.cuda.is_initialized():
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
         return 0
-    answer: int = _torch.cuda.memory_allocated()
+    answer: int = torch.cuda.memory_allocated()
     return answer
 
 

@@ -16,7 +16,7 @@ import sys
 import time
 import types
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
 if TYPE_CHECKING:
     import numpy
@@ -272,7 +272,7 @@ class _Walk:
         else:
             self.elements(gc.get_referents(thing), owner)
 
-    def into_elements(self, thing: Collection[Any], owner: Holder, named: bool) -> None:
+    def into_elements(self, thing: Any, owner: Holder, named: bool) -> None:
         inside = gc.get_referents(thing)
         if named and not owner.kind:
             owner.kind = "%s of %d" % (type(thing).__name__, len(inside))
@@ -353,7 +353,7 @@ class _Walk:
                     self.elements(list(frame.f_locals.values()), owner)
         self.into_object(error, owner, named)
 
-    def into_object(self, thing: object, owner: Holder, named: bool) -> None:
+    def into_object(self, thing: Any, owner: Holder, named: bool) -> None:
         owner.host += 64
         kind = type(thing)
         if kind is functools._lru_cache_wrapper:

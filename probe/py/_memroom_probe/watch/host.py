@@ -7,35 +7,53 @@ import os
 from typing import Any, Callable, Optional, Tuple
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+REGION = 1 << 20  # bytes of a pool's smallest region
 
-_fd: Optional[int] = None  # of /proc/self/statm, which is the statm of whoever opened it
+
+class State:
+    """What readings of this process start from."""
+
+    __slots__ = ("before", "fd", "own", "pool", "region", "regions")
+
+    def __init__(self) -> None:
+        # of /proc/self/statm, which is the statm of whoever opened it
+        self.fd: Optional[int] = None
+        self.own = 0  # bytes of the heap that the probe took for itself to carry out commands
+        # (bytes in use, most of them ever) of a pool that a framework keeps in malloc's memory;
+        # None where it keeps none
+        self.pool: Optional[Callable[[], Optional[Tuple[int, int]]]] = None
+        self.regions = 0  # bytes of regions that were seen to come into the pool
+        self.region = 0  # the last one's: each is larger than the one before
+        # malloc's bytes and the most that was in use of the pool, when last read
+        self.before = (0, 0)
+
+
+state = State()
 
 
 def memory() -> Tuple[int, int]:
     """(resident, anonymous) bytes; (0, 0) where /proc is not there. Anonymous is what is not backed
     by a file or shared.
     """
-    global _fd
     for _ in range(2):
         try:
-            if _fd is None:
-                _fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-            fields = os.pread(_fd, 128, 0).split()
+            if state.fd is None:
+                state.fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+            fields = os.pread(state.fd, 128, 0).split()
             if len(fields) == 7:
                 resident = int(fields[1])
                 return resident * _PAGE, (resident - int(fields[2])) * _PAGE
         except (OSError, ValueError):
             pass
         # the program closed it and the number may be somebody else's now: it is left alone
-        _fd = None
+        state.fd = None
     return 0, 0
 
 
 def _after_fork() -> None:
-    global _fd
-    if _fd is not None:
-        os.close(_fd)
-        _fd = None
+    if state.fd is not None:
+        os.close(state.fd)
+        state.fd = None
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -70,15 +88,6 @@ def _find_mallinfo() -> Any:
 
 
 _mallinfo = _find_mallinfo()
-own = 0  # bytes of the heap that the probe took for itself while it carried out commands
-
-# (bytes in use, most of them ever) of a pool that a framework keeps in malloc's memory; None where
-# it keeps none
-pool: Optional[Callable[[], Optional[Tuple[int, int]]]] = None
-REGION = 1 << 20  # bytes of a pool's smallest region
-_regions = 0  # bytes of regions that were seen to come into the pool
-_region = 0  # the last one's: each is larger than the one before
-_before = (0, 0)  # malloc's bytes and the most that was in use of the pool, when last read
 
 
 def heap() -> int:
@@ -89,8 +98,8 @@ def heap() -> int:
     if _mallinfo is None:
         return 0
     info = _mallinfo()
-    held = info.uordblks + info.hblkhd - own
-    return _in_use(held) if pool is not None else held
+    held = info.uordblks + info.hblkhd - state.own
+    return _in_use(held) if state.pool is not None else held
 
 
 def _in_use(held: int) -> int:
@@ -98,17 +107,16 @@ def _in_use(held: int) -> int:
     the pool has grown since the first reading. Regions double, so one is told from the program's
     own memory by its size, and by the pool's peak having risen.
     """
-    global pool, _regions, _region, _before
-    inside = pool() if pool is not None else None
+    inside = state.pool() if state.pool is not None else None
     if inside is None:
-        pool = None
+        state.pool = None
         return held
     used, peak = inside
-    rise = held - _before[0]
-    if _before[0] and rise >= REGION and peak > _before[1]:
+    rise = held - state.before[0]
+    if state.before[0] and rise >= REGION and peak > state.before[1]:
         region = 1 << (rise.bit_length() - 1)
-        if region > _region:
-            _region = region
-            _regions += region
-    _before = held, peak
-    return held - _regions + used
+        if region > state.region:
+            state.region = region
+            state.regions += region
+    state.before = held, peak
+    return held - state.regions + used

@@ -11,6 +11,7 @@ import sys
 from typing import Any, Callable, Dict, Optional
 
 from .. import guard, imports, link
+from . import wrapping
 
 MOST_VALUES = 200  # of one message; a library that logs a weight a name is not what is meant
 
@@ -47,21 +48,19 @@ def _number(value: Any) -> Optional[float]:
 
 def _around(owner: Any, name: str, after: Callable[..., None]) -> None:
     """Lets `after` see each call of a method, with its arguments, when it has been made."""
-    inner = getattr(owner, name, None)
-    if inner is None or getattr(inner, "_memroom", False):
-        return
 
-    def outer(*args: Any, **kwargs: Any) -> Any:
-        result = inner(*args, **kwargs)
-        try:
-            after(*args, **kwargs)
-        except Exception as error:
-            guard.fault("metrics of " + name, error)
-        return result
+    def around(inner: Any) -> Any:
+        def outer(*args: Any, **kwargs: Any) -> Any:
+            result = inner(*args, **kwargs)
+            try:
+                after(*args, **kwargs)
+            except Exception as error:
+                guard.fault("metrics of " + name, error)
+            return result
 
-    outer.__name__, outer.__doc__ = getattr(inner, "__name__", name), inner.__doc__
-    outer.__wrapped__, outer._memroom = inner, True
-    setattr(owner, name, outer)
+        return outer
+
+    wrapping.once(owner, name, around)
 
 
 def _transformers(module: Any) -> None:
@@ -98,22 +97,20 @@ def _wandb(module: Any) -> None:
 
 def _wandb_init(module: Any) -> None:
     """A sweep's program reads its settings from wandb.config: in a trial they are the trial's."""
-    inner = getattr(module, "init", None)
-    if inner is None or getattr(inner, "_memroom", False):
-        return
 
-    def init(*args: Any, **kwargs: Any) -> Any:
-        run = inner(*args, **kwargs)
-        try:
-            settings = _nested(json.loads(os.environ.get("MEMROOM_PARAMS") or "{}"))
-            run.config.update(settings, allow_val_change=True)
-        except Exception as error:
-            guard.fault("settings of a sweep", error)
-        return run
+    def around(inner: Any) -> Any:
+        def init(*args: Any, **kwargs: Any) -> Any:
+            run = inner(*args, **kwargs)
+            try:
+                settings = _nested(json.loads(os.environ.get("MEMROOM_PARAMS") or "{}"))
+                run.config.update(settings, allow_val_change=True)
+            except Exception as error:
+                guard.fault("settings of a sweep", error)
+            return run
 
-    init.__name__, init.__doc__ = "init", inner.__doc__
-    init.__wrapped__, init._memroom = inner, True
-    module.init = init
+        return init
+
+    wrapping.once(module, "init", around)
 
 
 def _nested(settings: Dict[str, Any]) -> Dict[str, Any]:
@@ -136,19 +133,18 @@ def _optuna(module: Any) -> None:
 
 def _ray(module: Any) -> None:
     """Ray's report works inside of its own trials only; in ours it has us to talk to."""
-    inner = getattr(module, "report", None)
-    if inner is None or getattr(inner, "_memroom", False):
-        return
 
-    def report(metrics: Any = None, *args: Any, **kwargs: Any) -> Any:
-        tell(metrics if isinstance(metrics, dict) else kwargs)
-        train = sys.modules.get("ray.train._internal.session")
-        if train is not None and getattr(train, "_session", None) is not None:
-            return inner(metrics, *args, **kwargs)
-        return None
+    def around(inner: Any) -> Any:
+        def report(metrics: Any = None, *args: Any, **kwargs: Any) -> Any:
+            tell(metrics if isinstance(metrics, dict) else kwargs)
+            train = sys.modules.get("ray.train._internal.session")
+            if train is not None and getattr(train, "_session", None) is not None:
+                return inner(metrics, *args, **kwargs)
+            return None
 
-    report.__wrapped__, report._memroom = inner, True
-    module.report = report
+        return report
+
+    wrapping.once(module, "report", around)
 
 
 _CONNECTOR = "trainer.connectors.logger_connector.logger_connector"

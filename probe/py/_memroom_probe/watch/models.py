@@ -22,109 +22,115 @@ LEAST = 4  # live models of one class, before anything is told
 RISES = 3  # counts in a row at which there were more
 MOST_CLASSES = 3
 
-_last_ns = 0  # when a parameter was last registered
-_step = -1  # the last step before the model that was last begun
-_due_ns = 0  # before which nothing is counted
-_counts: Dict[type, List[int]] = {}  # class -> live models at the last counts
-_pages = 0  # anonymous bytes at the first count
-_built = 0  # models begun
-_counted = 0  # counts made
-_told: Dict[type, int] = {}  # class -> live models when it was told
-_users: Set[int] = set()  # ids of Keras models that were seen to train or predict
 
+class Builds:
+    """The models that the program begins, and how many of each class live."""
 
-def registered() -> None:
-    """A parameter of a torch module is registered. The first after a pause begins a model, if steps
-    were made since the one before: layers that take long to build, in a list of their own until the
-    model has them, are no models.
-    """
-    global _last_ns, _step
-    now = guard.now()
-    paused = now - _last_ns > PAUSE_NS
-    _last_ns = now
-    if (paused or now > _due_ns > 0) and steps.step != _step:
-        _step = steps.step
-        begins(now)
-
-
-def used(model: Any) -> None:
-    """A Keras model begins to train or to predict."""
-    if id(model) not in _users:
-        if len(_users) > 10000:
-            _users.clear()
-        _users.add(id(model))
-        begins(guard.now())
-
-
-def built() -> int:
-    """How many models the program has begun."""
-    return _built
-
-
-def begins(now: int) -> None:
-    """A new model begins."""
-    global _built, _counted, _due_ns
-    _built += 1
-    if now < _due_ns or _built < 2:
-        return
-    # Processor time, not the clock's: on a busy machine counting would seem to cost more than the
-    # program that waits as well, and would come too seldom.
-    before = guard.used()
-    _count()
-    _counted += 1
-    spent = guard.used() - before
-    _due_ns = guard.now() + int(spent / (FIRST_SHARE if _counted < FIRST else SHARE))
-
-
-def _count() -> None:
-    global _pages
-    if _pages == 0:
-        _pages = host.memory()[1]
-    live = _live()
-    for cls, models in list(live.items()):
-        before = _counts.setdefault(cls, [])
-        before.append(len(models))
-        del before[:-RISES]
-        # half as many again: more of the same is not said at every model
-        if (
-            len(models) >= max(LEAST, 3 * _told.get(cls, 0) // 2)
-            and len(before) == RISES
-            and before[0] < before[1] < before[2]
-        ):
-            _suspect(cls, len(models))
-    del live
-
-
-def _suspect(cls: type, count: int) -> None:
-    """Tells of models that have become more, with who holds them."""
-    _told[cls] = count
-    gc.collect()
-    kept = _live().get(cls, [])
-    found = holders.look(wanted=set(map(id, kept))) if len(kept) > LEAST // 2 else {}
-    best = holders.together(found)
-    if best is not None and best.count < 2:
-        best = None
-    _counts[cls][-1] = len(kept)
-    where = line()
-    link.send(
-        "models",
-        {
-            "step": steps.step,
-            "framework": "torch" if _is_torch(cls) else "keras",
-            "class": cls.__name__,
-            "count": len(kept),
-            "waited": count - len(kept),
-            "built": _built,
-            "bytes": sum(map(_size, kept)),
-            "grown": max(0, host.memory()[1] - _pages),
-            "file": where[0],
-            "line": where[1],
-            "holder": best.name if best else "",
-            "holder_kind": best.kind if best else "",
-            "holder_file": best.file if best else "",
-            "holder_line": holders.line_of(best) if best else 0,
-        },
+    __slots__ = (
+        "_counted",
+        "_counts",
+        "_due_ns",
+        "_last_ns",
+        "_loop",
+        "_pages",
+        "_step",
+        "_told",
+        "_users",
+        "built",
     )
+
+    def __init__(self, loop: steps.Loop) -> None:
+        self._loop = loop
+        self._last_ns = 0  # when a parameter was last registered
+        self._step = -1  # the last step before the model that was last begun
+        self._due_ns = 0  # before which nothing is counted
+        self._counts: Dict[type, List[int]] = {}  # class -> live models at the last counts
+        self._pages = 0  # anonymous bytes at the first count
+        self.built = 0  # models begun
+        self._counted = 0  # counts made
+        self._told: Dict[type, int] = {}  # class -> live models when it was told
+        self._users: Set[int] = set()  # ids of Keras models that were seen to train or predict
+
+    def registered(self) -> None:
+        """A parameter of a torch module is registered. The first after a pause begins a model, if
+        steps were made since the one before: layers that take long to build, in a list of their own
+        until the model has them, are no models.
+        """
+        now = guard.now()
+        paused = now - self._last_ns > PAUSE_NS
+        self._last_ns = now
+        if (paused or now > self._due_ns > 0) and self._loop.step != self._step:
+            self._step = self._loop.step
+            self.begins(now)
+
+    def used(self, model: Any) -> None:
+        """A Keras model begins to train or to predict."""
+        if id(model) not in self._users:
+            if len(self._users) > 10000:
+                self._users.clear()
+            self._users.add(id(model))
+            self.begins(guard.now())
+
+    def begins(self, now: int) -> None:
+        """A new model begins."""
+        self.built += 1
+        if now < self._due_ns or self.built < 2:
+            return
+        # Processor time, not the clock's: on a busy machine counting would seem to cost more than
+        # the program that waits as well, and would come too seldom.
+        before = guard.used()
+        self._count()
+        self._counted += 1
+        spent = guard.used() - before
+        self._due_ns = guard.now() + int(spent / (FIRST_SHARE if self._counted < FIRST else SHARE))
+
+    def _count(self) -> None:
+        if self._pages == 0:
+            self._pages = host.memory()[1]
+        live = _live()
+        for cls, models in list(live.items()):
+            before = self._counts.setdefault(cls, [])
+            before.append(len(models))
+            del before[:-RISES]
+            # half as many again: more of the same is not said at every model
+            if (
+                len(models) >= max(LEAST, 3 * self._told.get(cls, 0) // 2)
+                and len(before) == RISES
+                and before[0] < before[1] < before[2]
+            ):
+                self._suspect(cls, len(models))
+        del live
+
+    def _suspect(self, cls: type, count: int) -> None:
+        """Tells of models that have become more, with who holds them."""
+        self._told[cls] = count
+        gc.collect()
+        kept = _live().get(cls, [])
+        found = holders.look(wanted=set(map(id, kept))) if len(kept) > LEAST // 2 else {}
+        best = holders.together(found)
+        if best is not None and best.count < 2:
+            best = None
+        self._counts[cls][-1] = len(kept)
+        where = line()
+        link.send(
+            "models",
+            {
+                "step": self._loop.step,
+                "framework": "torch" if _is_torch(cls) else "keras",
+                "class": cls.__name__,
+                "count": len(kept),
+                "waited": count - len(kept),
+                "built": self.built,
+                "bytes": sum(map(_size, kept)),
+                "grown": max(0, host.memory()[1] - self._pages),
+                "file": where[0],
+                "line": where[1],
+                "holder": best.name if best else "",
+                "holder_kind": best.kind if best else "",
+                "holder_file": best.file if best else "",
+                "holder_line": holders.line_of(best) if best else 0,
+            },
+        )
 
 
 def _is_torch(cls: type) -> bool:

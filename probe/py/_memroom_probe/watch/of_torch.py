@@ -22,12 +22,15 @@ from . import (
     steps,
     tables,
     torch_account,
+    torch_memory,
     torch_oom,
     torch_rest,
     torch_stacks,
     torch_unseen,
     workers,
+    wrapping,
 )
+from .watched import Watched, watched
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -35,464 +38,450 @@ if TYPE_CHECKING:
 
 now = guard.now
 
-_torch: Any = None
-_leader = steps.Leader()
-_unseen = torch_unseen.Unseen()
-_by_hand = torch_unseen.ByHand()
 _PATIENCE = 64  # passes with an optimizer but without a step of it
-_passes = 0
-# the optimizer that ended the last step
-_stepped: weakref.ref[Optimizer] | None = None
-_devices: tuple[int, ...] = ()  # the CUDA devices it uses
-_looked = 0  # when that was last looked at, in messages to the monitor
-_step_began = 0
-_backward_due = 0  # when the memory at the beginning of backward is read next
 # a program may evaluate after every step of a millisecond; marks are for those that take a while
 _EVAL_EVERY_NS = 100000000
-_eval_due = 0
-_depth = 0  # of optimizer steps inside each other, where steps are wrapped and not hooked
 
 
 def install(torch: Any) -> None:
-    global _torch
-    if _torch is torch:  # a reload: torch's own state, and so our hooks, survive it
-        return
-    _torch = torch
-    compiled.install(torch)
-    for part in (
-        _hook_optimizers,
-        _hook_backward,
-        torch_rest.install,
-        _hook_save,
-        _hook_eval,
-        evaluation.install,
-        checkpoints.install,
-        torch_account.install,
-        torch_stacks.install,
-        torch_oom.install,
-    ):
-        try:
-            part(torch)
-        except Exception as error:  # a version that lacks one of them: the others still work
-            guard.fault(part.__module__ + "." + part.__name__, error)
-    imports.when_imported("torch.utils.data.dataloader", _hook_loader)
-    imports.when_imported("torch.utils.data._utils.fetch", workers.hook)
-    imports.when_imported("multiprocessing.process", workers.hook_processes)
-    imports.when_imported("transformers.modeling_utils", _hook_pretrained)
-    imports.when_imported("transformers.cache_utils", generation.hook)
-    if (process.world() or 1) > 1:
-        imports.when_imported("numpy", tables.hook_numpy)
-        imports.when_imported("pandas", tables.hook_pandas)
-    steps.command("empty_cache", _empty_cache)
-    cuda = getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None)
-    steps.begin("torch", str(torch.__version__), **({"cuda": cuda} if cuda else {}))
+    """Hooks torch, once: after a reload torch's own state, and so our hooks, are still there."""
+    if watched.torch is None or not watched.torch.watches(torch):
+        watched.torch = Torch(torch, watched)
+        watched.torch.install()
 
 
-def cuda_ready() -> bool:
-    """Says whether the program has initialised CUDA, in this process and not only in its parent."""
-    cuda = _torch.cuda
-    return cuda.is_initialized() and not getattr(_torch._C, "_cuda_isInBadFork", lambda: False)()
+class Torch:
+    """The watch of PyTorch."""
 
-
-def reading(device: int) -> steps.Reading:
-    """(device, allocated, reserved, peak allocated, inactive split, retries, ooms) of one
-    device.
-    """
-    stats = _torch._C._cuda_memoryStats(device)
-    allocated = stats["allocated_bytes"]["all"]
-    return (
-        device,
-        allocated["current"],
-        stats["reserved_bytes"]["all"]["current"],
-        allocated["peak"],
-        stats["inactive_split_bytes"]["all"]["current"],
-        stats["num_alloc_retries"],
-        stats["num_ooms"],
+    __slots__ = (
+        "_account",
+        "_backward_due",
+        "_by_hand",
+        "_caches",
+        "_checkpoints",
+        "_cuda",
+        "_depth",
+        "_devices",
+        "_eval_due",
+        "_evaluations",
+        "_fetches",
+        "_heap",
+        "_leader",
+        "_looked",
+        "_loop",
+        "_memory",
+        "_passes",
+        "_rest",
+        "_step_began",
+        "_stepped",
+        "_torch",
+        "_unseen",
+        "_window",
     )
 
+    def __init__(self, torch: Any, watched: Watched) -> None:
+        self._torch, self._loop, self._heap = torch, watched.loop, watched.heap
+        self._cuda = torch_memory.Cuda(torch)
+        self._rest = torch_rest.Rest(self._loop)
+        self._evaluations = evaluation.Evaluations(torch, self._loop)
+        self._account = torch_account.Account(torch, self._cuda, self._loop, watched.builds)
+        self._checkpoints = checkpoints.Checkpoints(torch, self._loop, self._account)
+        self._memory = torch_oom.OutOfMemory(torch, self._cuda, self._loop)
+        self._window = torch_stacks.Window(torch, self._cuda, self._memory, self._loop)
+        self._caches = generation.Caches()
+        self._fetches = workers.Fetches()
 
-def _devices_of(optimizer: Optimizer) -> tuple[int, ...]:
-    """The CUDA devices an optimizer's parameters are on, or the current one if they are in host
-    memory; none without CUDA.
-    """
-    global _looked
-    _looked = steps.flushes
-    if not cuda_ready():
-        return ()
-    on = {
-        p.device.index
-        for group in optimizer.param_groups
-        for p in group["params"]
-        if p.device.type == "cuda"
-    }
-    return tuple(sorted(on)) or (_torch.cuda.current_device(),)
+        self._leader = steps.Leader()
+        self._unseen = torch_unseen.Unseen()
+        self._by_hand = torch_unseen.ByHand()
+        self._passes = 0
+        # the optimizer that ended the last step
+        self._stepped: weakref.ref[Any] | None = None
+        self._devices: tuple[int, ...] = ()  # the CUDA devices it uses
+        self._looked = 0  # when that was last looked at, in messages to the monitor
+        self._step_began = 0
+        self._backward_due = 0  # when the memory at the beginning of backward is read next
+        self._eval_due = 0
+        self._depth = 0  # of optimizer steps inside each other, where they are wrapped, not hooked
 
+    def watches(self, torch: Any) -> bool:
+        return self._torch is torch
 
-def first_reading() -> steps.Reading:
-    """The reading of the current device, or zeros without CUDA."""
-    return reading(_torch.cuda.current_device()) if cuda_ready() else (-1, 0, 0, 0, 0, 0, 0)
-
-
-@compiled.left_alone
-def _before_step(optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
-    global _step_began
-    if not compiled.compiling() and not steps.resting:
-        entered = now()
-        steps.phase = "optimizer"
-        _step_began = now()
-        guard.spent_ns += _step_began - entered + 2 * guard.NOTE_NS
-
-
-@compiled.left_alone
-def _after_step(optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
-    if compiled.compiling():
-        return
-    _by_hand.on = False
-    if compiled.in_use:
-        _unseen.told(optimizer)
-    _stepped_once(optimizer)
-
-
-@compiled.left_alone
-def _stepped_once(optimizer: Optimizer) -> None:
-    if not steps.resting:
-        _step_ends(optimizer)
-    else:
-        _rests(optimizer)
-
-
-@compiled.uncompiled
-def _rests(optimizer: Optimizer) -> None:
-    if _leader.ends_step(optimizer):
-        steps.rest()
-
-
-@compiled.left_alone
-def _glance(optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
-    """After a step while hooks rest: all that is left of them (see torch_rest)."""
-    if _leader.leads() is optimizer:
-        _leader.silence = 0
-    elif not _leader.ends_step(optimizer):
-        return
-    steps.rest()
-    if steps.resting <= 0:
-        torch_rest.back()
-
-
-@guard.hook("optimizer ends", heavy=True, needed=True)
-def _step_ends(optimizer: Optimizer) -> None:
-    global _stepped, _devices
-    steps.optimizer_ns += now() - _step_began
-    if not _leader.ends_step(optimizer):
-        torch_account.seen(optimizer)
-        steps.phase = "forward"
-        return
-    if _stepped is None or _stepped() is not optimizer:
-        torch_account.seen(optimizer)
-        _stepped, _devices = weakref.ref(optimizer), _devices_of(optimizer)
-    elif _looked != steps.flushes:
-        _devices = _devices_of(optimizer)
-    steps.close(reading, _devices)
-    if steps.resting and optimizer is not _by_hand:
-        torch_rest.aside()
-
-
-def _hook_optimizers(torch: Any) -> None:
-    module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its attribute
-    hooked = hasattr(module, "register_optimizer_step_post_hook")  # since 2.0
-    if hooked:
-        before = module.register_optimizer_step_pre_hook(_before_step)
-        after = module.register_optimizer_step_post_hook(_after_step)
-        hooks = getattr(module, "_global_optimizer_pre_hooks", {})
-        torch_rest.place(hooks, before.id, _before_step, torch_rest.nothing)
-        hooks = getattr(module, "_global_optimizer_post_hooks", {})
-        torch_rest.place(hooks, after.id, _after_step, _glance)
-    made.install(torch, _made if hooked else _made_before_hooks)
-
-
-@guard.hook("optimizer made")
-def _made(optimizer: Optimizer) -> None:
-    _by_hand.on = False
-    _unseen.made(optimizer)
-
-
-def _made_before_hooks(optimizer: Optimizer) -> None:
-    _wrap_step(type(optimizer))
-    _made(optimizer)
-
-
-def _wrap_step(cls: type[Optimizer]) -> None:
-    """Before torch 2.0 the class's step is wrapped. A step that calls its parent's counts once."""
-    step = cls.step
-    if getattr(step, "_memroom", False):
-        return
-
-    @functools.wraps(step)
-    def wrapped(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        global _depth
-        if _depth == 0:
-            _before_step(self)
-        _depth += 1
-        try:
-            result = step(self, *args, **kwargs)
-        finally:
-            _depth -= 1
-        if _depth == 0:
-            _after_step(self)
-        return result
-
-    wrapped._memroom = True
-    cls.step = wrapped
-
-
-def _hook_backward(torch: Any) -> None:
-    original = torch.autograd.backward
-
-    @compiled.left_alone
-    def timed(*args: Any, **kwargs: Any) -> Any:
-        if steps.resting and steps.phase != "eval":
-            return original(*args, **kwargs)
-        entered = _enter_backward()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            steps.backward_ns += now() - entered
-            steps.micro_batches += 1
-            if steps.phase == "backward":
-                steps.phase = "forward"
-
-    @compiled.left_alone
-    @functools.wraps(original)
-    def backward(*args: Any, **kwargs: Any) -> Any:
-        if compiled.compiling():
-            return original(*args, **kwargs)
-        if compiled.in_use:
-            _compiled_steps()
-        if not _by_hand.on:
-            if steps.step == 0:
-                _wait_for_steps()
-            return timed(*args, **kwargs)
-        _pass_begins(args[0] if args else kwargs.get("tensors"))
-        try:
-            return timed(*args, **kwargs)
-        finally:
-            _pass_ends()
-
-    torch.autograd.backward = backward
-    torch_rest.place(vars(torch.autograd), "backward", backward, original)
-    _hook_grad(torch)
-
-
-def _hook_grad(torch: Any) -> Any:
-    """Functional programs call torch.autograd.grad, and so does torch.func."""
-    original = torch.autograd.grad
-
-    @compiled.left_alone
-    @functools.wraps(original)
-    def grad(*args: Any, **kwargs: Any) -> Any:
-        if not _by_hand.on or compiled.compiling():
-            return original(*args, **kwargs)
-        _pass_begins(args[0] if args else kwargs.get("outputs"))
-        try:
-            return original(*args, **kwargs)
-        finally:
-            _pass_ends()
-
-    def restore() -> Any:  # the compiler knows torch's own function by identity
-        if torch.autograd.grad is grad:
-            torch.autograd.grad = original
-
-    torch.autograd.grad = grad
-    compiled.when_used(restore)
-
-
-def _wait_for_steps() -> Any:
-    """Counts passes of a program whose optimizer, if it has one, has not stepped yet."""
-    global _passes
-    _passes += 1
-    if _passes == _PATIENCE:
-        _by_hand.on = True
-
-
-@guard.hook("pass begins")
-def _pass_begins(outputs: Any) -> None:
-    """Ends the step that was made by hand since the last pass, if one was."""
-    global _step_began
-    if _by_hand.begins(outputs):
-        _step_began = now()
-        _stepped_once(_by_hand)
-
-
-@guard.hook("pass ends")
-def _pass_ends() -> None:
-    _by_hand.ends()
-
-
-@guard.hook("compiled steps")
-def _compiled_steps() -> None:
-    """Ends the steps that were part of a compiled program since the last backward pass."""
-    global _step_began
-    for optimizer in _unseen.stepped():
-        _step_began = now()
-        _stepped_once(optimizer)
-
-
-@compiled.uncompiled
-def _enter_backward() -> int:
-    """Gives the time at which the backward pass itself begins."""
-    began = now()
-    if steps.phase == "eval" or steps.first_backward:
-        _backward_begins()
-    elif began >= _backward_due:
-        _read_at_backward(began)
-        began = now()
-    steps.phase = "backward"
-    entered = now()
-    guard.spent_ns += min(entered - began, guard.LIGHT_NS) + guard.NOTE_NS
-    return entered
-
-
-@guard.hook("backward", heavy=True, needed=True)
-def _backward_begins() -> None:
-    """The first backward pass of all, or after an evaluation, which it ends."""
-    if steps.phase == "eval":
-        evaluation.ends()
-        steps.mark("eval", False, first_reading())
-    steps.backward_begins()
-
-
-@guard.hook("reading at backward", heavy=True)
-def _read_at_backward(began: int) -> None:
-    """Reads what the forward pass left, as often as that is cheap. Several devices in one process
-    step in turns: the last one that was read counts.
-    """
-    global _backward_due
-    try:
-        if _devices:
-            device = _torch.cuda.current_device()
-            steps.at_backward[device] = reading(device)[1]
-            share = (
-                0.004 if steps.step < 100 else 0.002
-            )  # whether the work grows is asked when a leak would be named
-        else:
-            steps.at_backward[-1] = host.heap()
-            share = 0.0006
-        _backward_due = began + int((now() - began) / share)
-    except Exception as error:
-        guard.fault("at backward", error)
-        _backward_due = began + 1000000000
-
-
-def _hook_loader(module: Any) -> None:
-    original = module._BaseDataLoaderIter.__next__
-
-    @compiled.left_alone
-    @functools.wraps(original)
-    def __next__(self: Any) -> Any:
-        if steps.phase == "eval" and not compiled.compiling():
-            evaluation.batch()
-        if steps.resting or compiled.compiling():
-            data = original(self)
-        else:
-            before, steps.phase = steps.phase, "load"
-            began = now()
+    def install(self) -> None:
+        torch = self._torch
+        compiled.install(torch)
+        for part in (
+            self._hook_optimizers,
+            self._hook_backward,
+            self._rest.install,
+            self._hook_save,
+            self._hook_eval,
+            self._checkpoints.install,
+            self._account.install,
+            self._window.install,
+            self._memory.install,
+        ):
             try:
-                data = original(self)
+                part()
+            except Exception as error:  # a version that lacks one of them: the others still work
+                guard.fault(part.__module__ + "." + part.__name__, error)
+        imports.when_imported("torch.utils.data.dataloader", self._hook_loader)
+        imports.when_imported("torch.utils.data._utils.fetch", self._fetches.hook)
+        imports.when_imported("multiprocessing.process", workers.hook_processes)
+        imports.when_imported("transformers.modeling_utils", self._hook_pretrained)
+        imports.when_imported("transformers.cache_utils", self._caches.hook)
+        if (process.world() or 1) > 1:
+            imports.when_imported("numpy", tables.hook_numpy)
+            imports.when_imported("pandas", tables.hook_pandas)
+        self._loop.command("heap", self._heap.tell)
+        self._loop.command("empty_cache", self._empty_cache)
+        cuda = getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None)
+        self._loop.begin("torch", str(torch.__version__), **({"cuda": cuda} if cuda else {}))
+
+    def _hook_optimizers(self) -> None:
+        module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its attribute
+        hooked = hasattr(module, "register_optimizer_step_post_hook")  # since 2.0
+        if hooked:
+            before, after, glance = self._step_hooks()
+            first = module.register_optimizer_step_pre_hook(before)
+            last = module.register_optimizer_step_post_hook(after)
+            hooks = getattr(module, "_global_optimizer_pre_hooks", {})
+            self._rest.place(hooks, first.id, before, torch_rest.nothing)
+            hooks = getattr(module, "_global_optimizer_post_hooks", {})
+            self._rest.place(hooks, last.id, after, glance)
+        made.install(self._torch, self._made if hooked else self._made_before_hooks)
+
+    def _step_hooks(self) -> Any:
+        """What runs before a step, after it, and after it while hooks rest. torch.compile may trace
+        these: they refer to nothing of ours before they have asked for it.
+        """
+        loop, leader = self._loop, self._leader
+
+        @compiled.left_alone
+        def before(optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
+            if not compiled.compiling() and not loop.resting:
+                entered = now()
+                loop.phase = "optimizer"
+                self._step_began = now()
+                guard.ledger.spent_ns += self._step_began - entered + 2 * guard.NOTE_NS
+
+        @compiled.left_alone
+        def after(optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
+            if compiled.compiling():
+                return
+            self._by_hand.on = False
+            if compiled.compiler.in_use:
+                self._unseen.told(optimizer)
+            self._stepped_once(optimizer)
+
+        @compiled.left_alone
+        def glance(optimizer: Optimizer, args: Any = None, kwargs: Any = None) -> None:
+            """All that is left of them while hooks rest (see torch_rest)."""
+            if leader.leads() is optimizer:
+                leader.silence = 0
+            elif not leader.ends_step(optimizer):
+                return
+            loop.rest()
+            if loop.resting <= 0:
+                self._rest.back()
+
+        return before, after, glance
+
+    @compiled.left_alone
+    def _stepped_once(self, optimizer: Optimizer) -> None:
+        if not self._loop.resting:
+            self._step_ends(optimizer)
+        else:
+            self._rests(optimizer)
+
+    @compiled.uncompiled
+    def _rests(self, optimizer: Optimizer) -> None:
+        if self._leader.ends_step(optimizer):
+            self._loop.rest()
+
+    @guard.hook("optimizer ends", heavy=True, needed=True)
+    def _step_ends(self, optimizer: Optimizer) -> None:
+        self._loop.optimizer_ns += now() - self._step_began
+        if not self._leader.ends_step(optimizer):
+            self._account.seen(optimizer)
+            self._loop.phase = "forward"
+            return
+        if self._stepped is None or self._stepped() is not optimizer:
+            self._account.seen(optimizer)
+            self._stepped, self._devices = weakref.ref(optimizer), self._devices_of(optimizer)
+        elif self._looked != self._loop.flushes:
+            self._devices = self._devices_of(optimizer)
+        self._loop.close(self._cuda.reading, self._devices)
+        if self._loop.resting and optimizer is not self._by_hand:
+            self._rest.aside()
+
+    def _devices_of(self, optimizer: Optimizer) -> tuple[int, ...]:
+        self._looked = self._loop.flushes
+        return self._cuda.devices_of(optimizer)
+
+    @guard.hook("optimizer made")
+    def _made(self, optimizer: Optimizer) -> None:
+        self._by_hand.on = False
+        self._unseen.made(optimizer)
+
+    def _made_before_hooks(self, optimizer: Optimizer) -> None:
+        self._wrap_step(type(optimizer))
+        self._made(optimizer)
+
+    def _wrap_step(self, cls: type[Optimizer]) -> None:
+        """Wraps a class's step, before torch 2.0. A step that calls its parent's counts once."""
+        step = cls.step
+        if getattr(step, "_memroom", False):
+            return
+        before, after, _ = self._step_hooks()
+
+        def wrapped(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            if self._depth == 0:
+                before(optimizer)
+            self._depth += 1
+            try:
+                result = step(optimizer, *args, **kwargs)
             finally:
-                steps.wait_ns += now() - began
-                steps.phase = before
-                guard.spent_ns += 2 * guard.NOTE_NS
-        if feeding.waiting:
-            feeding.batch(self, data)
-        return data
-
-    module._BaseDataLoaderIter.__next__ = __next__
-    feeding.hook_torch(module)
-
-
-def _hook_eval(torch: Any) -> None:
-    _wrap_eval(torch.nn.Module)
-
-
-def _hook_pretrained(module: Any) -> None:
-    """transformers' models have an eval of their own, which does not call torch's (since 5.0)."""
-    cls = getattr(module, "PreTrainedModel", None)
-    if cls is not None and "eval" in vars(cls):
-        _wrap_eval(cls)
-
-
-def _wrap_eval(cls: type[Module]) -> None:
-    original = cls.eval
-
-    @compiled.left_alone
-    @functools.wraps(original)
-    def eval(self: Module) -> Module:
-        if not compiled.compiling():
-            _eval_begins(self)
-        return original(self)
-
-    cls.eval = eval
-
-
-@guard.hook("eval", heavy=True, needed=True)
-def _eval_begins(module: Module) -> None:
-    """A module in training that is switched to evaluation begins a phase, which the next backward
-    pass ends.
-    """
-    global _eval_due
-    began = now()
-    if steps.phase == "eval" or steps.step == 0 or not module.training or began < _eval_due:
-        return
-    parameter = next(module.parameters(), None)
-    if (
-        parameter is not None and parameter.requires_grad
-    ):  # frozen parts are kept in eval mode all along
-        steps.mark("eval", True, first_reading())
-        steps.phase = "eval"
-        torch_rest.back()  # the next backward pass ends the phase
-        evaluation.begins(module)
-        _eval_due = began + _EVAL_EVERY_NS
-
-
-def _hook_save(torch: Any) -> None:
-    original = torch.save
-
-    @compiled.left_alone
-    @functools.wraps(original)
-    def save(*args: Any, **kwargs: Any) -> Any:
-        if compiled.compiling():
-            return original(*args, **kwargs)
-        before = _save_begins()
-        try:
-            result = original(*args, **kwargs)
-            checkpoints.saved(
-                args[0] if args else kwargs.get("obj"),
-                args[1] if len(args) > 1 else kwargs.get("f"),
-            )
+                self._depth -= 1
+            if self._depth == 0:
+                after(optimizer)
             return result
-        finally:
-            _save_ends(before)
 
-    torch.save = save
+        setattr(cls, "step", wrapping.marked(step, wrapped))  # noqa: B010
 
+    def _hook_backward(self) -> None:
+        torch, loop = self._torch, self._loop
+        original = torch.autograd.backward
 
-@guard.hook("save begins", heavy=True, needed=True)
-def _save_begins() -> str:
-    before, steps.phase = steps.phase, "save"
-    steps.mark("save", True, first_reading())
-    return before
+        @compiled.left_alone
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if loop.resting and loop.phase != "eval":
+                return original(*args, **kwargs)
+            entered = self._enter_backward()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                loop.backward_ns += now() - entered
+                loop.micro_batches += 1
+                if loop.phase == "backward":
+                    loop.phase = "forward"
 
+        @compiled.left_alone
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if compiled.compiling():
+                return original(*args, **kwargs)
+            if compiled.compiler.in_use:
+                self._compiled_steps()
+            if not self._by_hand.on:
+                if loop.step == 0:
+                    self._wait_for_steps()
+                return timed(*args, **kwargs)
+            self._pass_begins(args[0] if args else kwargs.get("tensors"))
+            try:
+                return timed(*args, **kwargs)
+            finally:
+                self._pass_ends()
 
-@guard.hook("save ends", heavy=True, needed=True)
-def _save_ends(before: str | None) -> Any:
-    steps.phase = before or "forward"
-    steps.mark("save", False, first_reading())
+        torch.autograd.backward = backward
+        self._rest.place(vars(torch.autograd), "backward", backward, original)
+        self._hook_grad(torch)
 
+    def _hook_grad(self, torch: Any) -> None:
+        """Functional programs call torch.autograd.grad, and so does torch.func."""
+        original = torch.autograd.grad
 
-def _empty_cache(asked: dict[str, Any]) -> str:
-    if not cuda_ready():
-        return "CUDA is not in use"
-    before = first_reading()
-    _torch.cuda.empty_cache()
-    after = first_reading()
-    return "reserved %d -> %d bytes" % (before[2], after[2])
+        @compiled.left_alone
+        @functools.wraps(original)
+        def grad(*args: Any, **kwargs: Any) -> Any:
+            if compiled.compiling() or not self._by_hand.on:
+                return original(*args, **kwargs)
+            self._pass_begins(args[0] if args else kwargs.get("outputs"))
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._pass_ends()
+
+        def restore() -> None:  # the compiler knows torch's own function by identity
+            if torch.autograd.grad is grad:
+                torch.autograd.grad = original
+
+        torch.autograd.grad = grad
+        compiled.when_used(restore)
+
+    def _wait_for_steps(self) -> None:
+        """Counts passes of a program whose optimizer, if it has one, has not stepped yet."""
+        self._passes += 1
+        if self._passes == _PATIENCE:
+            self._by_hand.on = True
+
+    @guard.hook("pass begins")
+    def _pass_begins(self, outputs: Any) -> None:
+        """Ends the step that was made by hand since the last pass, if one was."""
+        if self._by_hand.begins(outputs):
+            self._step_began = now()
+            self._stepped_once(self._by_hand)
+
+    @guard.hook("pass ends")
+    def _pass_ends(self) -> None:
+        self._by_hand.ends()
+
+    @guard.hook("compiled steps")
+    def _compiled_steps(self) -> None:
+        """Ends the steps that were part of a compiled program since the last backward pass."""
+        for optimizer in self._unseen.stepped():
+            self._step_began = now()
+            self._stepped_once(optimizer)
+
+    @compiled.uncompiled
+    def _enter_backward(self) -> int:
+        """Gives the time at which the backward pass itself begins."""
+        began = now()
+        if self._loop.phase == "eval" or self._loop.first_backward:
+            self._backward_begins()
+        elif began >= self._backward_due:
+            self._read_at_backward(began)
+            began = now()
+        self._loop.phase = "backward"
+        entered = now()
+        guard.ledger.spent_ns += min(entered - began, guard.LIGHT_NS) + guard.NOTE_NS
+        return entered
+
+    @guard.hook("backward", heavy=True, needed=True)
+    def _backward_begins(self) -> None:
+        """The first backward pass of all, or after an evaluation, which it ends."""
+        if self._loop.phase == "eval":
+            self._evaluations.ends()
+            self._loop.mark("eval", False, self._cuda.current())
+        self._loop.backward_begins()
+
+    @guard.hook("reading at backward", heavy=True)
+    def _read_at_backward(self, began: int) -> None:
+        """Reads what the forward pass left, as often as that is cheap. Several devices in one
+        process step in turns: the last one that was read counts.
+        """
+        try:
+            if self._devices:
+                device = self._torch.cuda.current_device()
+                self._loop.at_backward[device] = self._cuda.reading(device)[1]
+                share = (
+                    0.004 if self._loop.step < 100 else 0.002
+                )  # whether the work grows is asked when a leak would be named
+            else:
+                self._loop.at_backward[-1] = host.heap()
+                share = 0.0006
+            self._backward_due = began + int((now() - began) / share)
+        except Exception as error:
+            guard.fault("at backward", error)
+            self._backward_due = began + 1000000000
+
+    def _hook_loader(self, module: Any) -> None:
+        original, loop = module._BaseDataLoaderIter.__next__, self._loop
+
+        @compiled.left_alone
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:
+            if not compiled.compiling() and loop.phase == "eval":
+                self._evaluations.batch()
+            if compiled.compiling() or loop.resting:
+                data = original(iterator)
+            else:
+                before, loop.phase = loop.phase, "load"
+                began = now()
+                try:
+                    data = original(iterator)
+                finally:
+                    loop.wait_ns += now() - began
+                    loop.phase = before
+                    guard.ledger.spent_ns += 2 * guard.NOTE_NS
+            if feeding.waiting:
+                feeding.batch(iterator, data)
+            return data
+
+        module._BaseDataLoaderIter.__next__ = __next__
+        feeding.hook_torch(module)
+
+    def _hook_eval(self) -> None:
+        self._wrap_eval(self._torch.nn.Module)
+
+    def _hook_pretrained(self, module: Any) -> None:
+        """transformers' models have an eval of their own (since 5.0), without torch's."""
+        cls = getattr(module, "PreTrainedModel", None)
+        if cls is not None and "eval" in vars(cls):
+            self._wrap_eval(cls)
+
+    def _wrap_eval(self, cls: type[Module]) -> None:
+        original = cls.eval
+
+        @compiled.left_alone
+        @functools.wraps(original)
+        def eval(module: Module) -> Module:
+            if not compiled.compiling():
+                self._eval_begins(module)
+            return original(module)
+
+        cls.eval = eval
+
+    @guard.hook("eval", heavy=True, needed=True)
+    def _eval_begins(self, module: Module) -> None:
+        """A module in training that is switched to evaluation begins a phase, which the next
+        backward pass ends.
+        """
+        began = now()
+        if (
+            self._loop.phase == "eval"
+            or self._loop.step == 0
+            or not module.training
+            or began < self._eval_due
+        ):
+            return
+        parameter = next(module.parameters(), None)
+        if (
+            parameter is not None and parameter.requires_grad
+        ):  # frozen parts are kept in eval mode all along
+            self._loop.mark("eval", True, self._cuda.current())
+            self._loop.phase = "eval"
+            self._rest.back()  # the next backward pass ends the phase
+            self._evaluations.begins(module)
+            self._eval_due = began + _EVAL_EVERY_NS
+
+    def _hook_save(self) -> None:
+        torch = self._torch
+        original = torch.save
+
+        @compiled.left_alone
+        @functools.wraps(original)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            if compiled.compiling():
+                return original(*args, **kwargs)
+            before = self._save_begins()
+            try:
+                result = original(*args, **kwargs)
+                self._checkpoints.saved(
+                    args[0] if args else kwargs.get("obj"),
+                    args[1] if len(args) > 1 else kwargs.get("f"),
+                )
+                return result
+            finally:
+                self._save_ends(before)
+
+        torch.save = save
+
+    @guard.hook("save begins", heavy=True, needed=True)
+    def _save_begins(self) -> str:
+        before, self._loop.phase = self._loop.phase, "save"
+        self._loop.mark("save", True, self._cuda.current())
+        return before
+
+    @guard.hook("save ends", heavy=True, needed=True)
+    def _save_ends(self, before: str | None) -> None:
+        self._loop.phase = before or "forward"
+        self._loop.mark("save", False, self._cuda.current())
+
+    def _empty_cache(self, asked: dict[str, Any]) -> str:
+        if not self._cuda.ready():
+            return "CUDA is not in use"
+        before = self._cuda.current()
+        self._torch.cuda.empty_cache()
+        after = self._cuda.current()
+        return "reserved %d -> %d bytes" % (before[2], after[2])

@@ -24,7 +24,7 @@ _seen: Dict[
 
 def hook(module: Any) -> None:
     """Hooks tensorflow.python.eager.polymorphic_function.polymorphic_function."""
-    cls = getattr(module, "_FrequentTracingDetectorManager", None)
+    cls: Any = getattr(module, "_FrequentTracingDetectorManager", None)
     original = getattr(cls, "called_with_tracing", None)
     if original is None:
         return

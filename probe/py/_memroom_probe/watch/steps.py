@@ -48,393 +48,371 @@ SHARE = 0.0030
 _NEVER = 1 << 62
 CLOSE_STEPS = 40  # read without long rests after a command: the monitor suspects something
 
-step = 0
-phase = "start"  # start, load, forward, backward, optimizer, eval, save
-wait_ns = backward_ns = optimizer_ns = 0
-micro_batches = 0
-first_backward = True  # none has begun yet
-at_backward: dict[int, int] = {}  # device -> allocated bytes when the last backward pass began
-ended_ns = now()
-
-_taken: list[list[int]] = []  # rows not yet told
-_floor = 0  # memory as last read
-_rose = 0  # last step at which it had risen
-_level = 0  # and at which it had not
-_asked = 0  # step at which the monitor was told of a rise
-_answers = 0  # readings at which its answer is looked for
-_heap = _heap_due = (
-    0  # malloc's bytes as last read beside a card, and the step at which they are read again
-)
-_pages_ns = 0
-# resident and anonymous bytes as last read: now and then, or at each reading where the heap says
-# little
-_pages: tuple[int, int] | None = None
-_by_pages = False  # most of the process's memory is not malloc's: another allocator
-_clock = (
-    time.time_ns() - now()
-)  # what the wall clock shows when perf_counter is 0, renewed whenever rows are told
-_flushed_ns = now()
-flushes = 0
-_unread = 0  # steps closed since the last row: what they took is spread evenly over the next row's
-_told = 0  # the step of the last row
-_awake = (
-    0  # step before which hooks do not rest for long: the monitor looks closely at this process
-)
-resting = 0  # steps for which hooks only count
-glance_ns = guard.GLANCES_NS  # what each of those is taken to cost
-_cost = 50000  # what one reading usually takes, nanoseconds
-_usual = 0  # and a step; long ones, with an evaluation in them, hardly lift it
-_spent = 0  # by all hooks until the last reading
-_last: tuple[Read, Sequence[int]] | None = None  # how the last step's devices are read
-_due = _wake = _NEVER  # the first of _calls; the first that hooks must be awake for
-# (step, function of the step number, called when that step has ended, whether hooks are woken for
-# it)
-_calls: list[tuple[int, Callable[[int], object], bool]] = []
-# functions called once, when the first backward pass begins
-_before_backward: list[Callable[[], object]] = []
-_commands: dict[str, Command] = {}
+NOTHING: Reading = (-1, 0, 0, 0, 0, 0, 0)  # of a program without a card
 
 
-def begin(framework: str, version: str, **more: Any) -> None:
-    """Begins the watch of a framework whose hooks are in place: tells the monitor."""
-    if "collect" not in _commands:
-        from .. import farewell
+class Loop:
+    """The training loop of this process. Hooks of frameworks write what they see into it."""
 
-        farewell.before(_end)
-        command("collect", _collect)
-    process.remember(framework, "framework", dict({"name": framework, "version": version}, **more))
-
-
-def command(name: str, fn: Command) -> None:
-    """Sets what a command of the monitor does."""
-    _commands[name] = fn
-
-
-def at(number: int, fn: Callable[[int], object], wake: bool = False) -> None:
-    """Calls fn(step), once, when that step has ended, or the first after it that is read; inside
-    the cost accounting.
-    """
-    _calls.append((number, fn, wake))
-    _next_call()
-
-
-def _next_call() -> None:
-    global _due, _wake
-    _due = min([call[0] for call in _calls] or [_NEVER])
-    _wake = min([call[0] for call in _calls if call[2]] or [_NEVER])
-
-
-def _call() -> None:
-    """Makes the calls that are due."""
-    ready = [call for call in _calls if call[0] <= step]
-    _calls[:] = [call for call in _calls if call[0] > step]
-    _next_call()
-    for _, fn, _ in ready:
-        part = fn.__module__.rpartition(".")[2]
-        if part not in guard.given_up:
-            before = guard.used()
-            fn(step)
-            guard.spend_inside(guard.used() - before, part)
-
-
-def before_backward(fn: Callable[[], object]) -> None:
-    """Calls fn() once, when the first backward pass begins."""
-    _before_backward.append(fn)
-
-
-def backward_begins() -> None:
-    """The first backward pass begins, or the first after an evaluation."""
-    global phase, first_backward
-    phase, first_backward = "backward", False
-    while _before_backward:
-        _before_backward.pop()()
-
-
-def count() -> None:
-    """Counts a step that passed unseen, between two that are."""
-    global step, _unread
-    step += 1
-    _unread += 1
-
-
-def close(read: Read, devices: Sequence[int]) -> None:
-    """Ends a step. read(device) gives (device, allocated, reserved, peak, split, retries, ooms) of
-    each of the devices.
-    """
-    global phase, step, _unread, _last, _cost, _spent, _usual, _answers, resting
-    ended = now()
-    if step == 0:
-        # the share of time is that of steps, not of loading data and building the model
-        guard.start()
-    step += 1
-    _unread += 1
-    took = (ended - ended_ns) // _unread
-    _last = read, devices
-    _usual = min(took, 5 * _usual // 4) if step > 2 else took
-    guard.grace_ns = (
-        guard.CARD_NS if devices else max(guard.GRACE_NS, int(guard.GRACE_STEPS * _usual))
-    )
-    _take(ended, read, devices)
-    phase = "forward"
-    if step >= _due:
-        _call()
-    if ended - _flushed_ns > FLUSH_NS or len(_taken) >= MAX_ROWS or _suspicious():
-        flush()
-        obey()
-    elif _answers and step > _asked:
-        _answers -= 1
-        obey()
-    # Telling rows or counting weights now and then is not what a reading costs: the estimate falls
-    # at once and rises slowly.
-    if step > 2:
-        _cost = max(min(guard.spent_ns - _spent, 5 * _cost // 4 + 2000), 10000)
-    resting = max(0, min(_gap(took), _wake - step) - 1)
-    guard.spent_ns += resting * glance_ns
-    _spent = guard.spent_ns
-
-
-def _suspicious() -> bool:
-    """Says, once for each rise, that memory has risen at every reading for some steps: the monitor
-    is told at once, so that it can look closer while the rise is young. Its answer is looked for at
-    the next readings.
-    """
-    global _asked, _answers
-    if _asked > _level or step < _level + SUSPICIOUS:
-        return False
-    _asked, _answers = step, 3
-    return True
-
-
-def _gap(took: int) -> int:
-    """Steps until the next reading. Evenly as long as hooks are within their share, and not too far
-    apart while they have anything left; when they have spent it all, up to twice as far apart as
-    their share asks for.
-    """
-    fair = guard.ease * _cost / (SHARE * took + 1)
-    over = guard.overspent()
-    if step < FIRST_STEPS:
-        return 1
-    if (over < 0 or step < _awake) and guard.ease == 1:
-        return int(min(fair + 1, MOST_GAP if step < _rose + 20 else QUIET_GAP))
-    return 1 + int(
-        min(
-            fair + over / (guard.BUDGET * took + 1),
-            2 * max(fair, MOST_GAP),
-            1 + guard.ease * FLUSH_NS // (took + 1),
-        )
+    __slots__ = (
+        "_answers",
+        "_asked",
+        "_awake",
+        "_before_backward",
+        "_by_pages",
+        "_calls",
+        "_clock",
+        "_commands",
+        "_cost",
+        "_due",
+        "_floor",
+        "_flushed_ns",
+        "_heap",
+        "_heap_due",
+        "_last",
+        "_level",
+        "_pages",
+        "_pages_ns",
+        "_rose",
+        "_spent",
+        "_taken",
+        "_told",
+        "_unread",
+        "_usual",
+        "_wake",
+        "at_backward",
+        "backward_ns",
+        "ended_ns",
+        "first_backward",
+        "flushes",
+        "glance_ns",
+        "micro_batches",
+        "optimizer_ns",
+        "phase",
+        "resting",
+        "step",
+        "wait_ns",
     )
 
+    def __init__(self) -> None:
+        self.step = 0
+        self.phase = "start"  # start, load, forward, backward, optimizer, eval, save
+        self.wait_ns = self.backward_ns = self.optimizer_ns = 0
+        self.micro_batches = 0
+        self.first_backward = True  # none has begun yet
+        # device -> allocated bytes when the last backward pass began
+        self.at_backward: dict[int, int] = {}
+        self.ended_ns = now()
+        self.flushes = 0
+        self.resting = 0  # steps for which hooks only count
+        self.glance_ns = guard.GLANCES_NS  # what each of those is taken to cost
 
-def rest() -> None:
-    """A step while hooks rest: it is counted. What that costs was charged when the rest began."""
-    global step, resting
-    step += 1
-    resting -= 1
-    if resting <= 0:
-        _rested()
+        self._taken: list[list[int]] = []  # rows not yet told
+        self._unread = 0  # steps closed since the last row, which share its times evenly
+        self._told = 0  # the step of the last row
+        self._floor = 0  # memory as last read
+        self._rose = self._level = 0  # last step at which it had risen, and at which it had not
+        self._asked = 0  # step at which the monitor was told of a rise
+        self._answers = 0  # readings at which its answer is looked for
+        # malloc's bytes as last read beside a card, and the step at which they are read again
+        self._heap = self._heap_due = 0
+        # resident and anonymous bytes as last read: now and then, or at each reading where the
+        # heap says little
+        self._pages: tuple[int, int] | None = None
+        self._pages_ns = 0
+        self._by_pages = False  # most of the process's memory is another allocator's
+        # what the wall clock shows when perf_counter is 0, renewed whenever rows are told
+        self._clock = time.time_ns() - now()
+        self._flushed_ns = now()
+        # step before which hooks do not rest for long: the monitor looks closely at this process
+        self._awake = 0
+        self._cost = 50000  # what one reading usually takes, nanoseconds
+        self._usual = 0  # and a step; long ones, with an evaluation in them, hardly lift it
+        self._spent = 0  # by all hooks until the last reading
+        # how the last step's devices are read
+        self._last: tuple[Read, Sequence[int]] | None = None
+        # (step, function of the step number, called when that step has ended, whether hooks are
+        # woken for it)
+        self._calls: list[tuple[int, Callable[[int], object], bool]] = []
+        self._due = self._wake = _NEVER  # the first of them; the first hooks are woken for
+        # functions called once, when the first backward pass begins
+        self._before_backward: list[Callable[[], object]] = []
+        self._commands: dict[str, Command] = {}
 
+    def begin(self, framework: str, version: str, **more: Any) -> None:
+        """Begins the watch of a framework whose hooks are in place: tells the monitor."""
+        if "collect" not in self._commands:
+            from .. import farewell
 
-def _rested() -> None:
-    """The next step begins with clean times."""
-    global ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread
-    ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = now(), 0, 0, 0, 0, 0
-
-
-def _take(ended: int, read: Read, devices: Sequence[int]) -> None:
-    """Takes the figures of the step that ended as rows, one a device (see wire.STEP_COLUMNS), and
-    starts the times anew.
-    """
-    global \
-        ended_ns, \
-        wait_ns, \
-        backward_ns, \
-        optimizer_ns, \
-        micro_batches, \
-        _unread, \
-        _told, \
-        _floor, \
-        _rose, \
-        _level, \
-        _heap, \
-        _heap_due
-    _told = step
-    unit = 1000 * _unread
-    if not devices:
-        _heap = host.heap()
-    elif (
-        step >= _heap_due
-    ):  # beside a card it is of second rank, and glibc walks every free chunk of a large program
-        began = now()
-        _heap = host.heap()
-        _heap_due = step + max(
-            MOST_GAP, int((now() - began) * _unread / (HEAP_SHARE * (ended - ended_ns) + 1))
+            farewell.before(self._end)
+            self.command("collect", self._collect)
+        process.remember(
+            framework, "framework", dict({"name": framework, "version": version}, **more)
         )
-    heap = _heap
-    if _pages is None or _by_pages:
-        _read_pages(heap)
-    resident, anonymous = _pages
-    floor = heap
-    if not devices:
-        _taken.append(
-            [
-                step,
-                -1,
-                (_clock + ended) // 1000,
-                (ended - ended_ns) // unit,
-                wait_ns // unit,
-                backward_ns // unit,
-                optimizer_ns // unit,
-                micro_batches // _unread,
-                0,
-                0,
-                0,
-                at_backward.get(-1, 0),
-                0,
-                0,
-                0,
-                resident,
-                anonymous,
-                heap,
-            ]
+
+    def command(self, name: str, fn: Command) -> None:
+        """Sets what a command of the monitor does."""
+        self._commands[name] = fn
+
+    def at(self, number: int, fn: Callable[[int], object], wake: bool = False) -> None:
+        """Calls fn(step), once, when that step has ended, or the first after it that is read;
+        inside the cost accounting.
+        """
+        self._calls.append((number, fn, wake))
+        self._next_call()
+
+    def _next_call(self) -> None:
+        self._due = min([call[0] for call in self._calls] or [_NEVER])
+        self._wake = min([call[0] for call in self._calls if call[2]] or [_NEVER])
+
+    def _call(self) -> None:
+        """Makes the calls that are due."""
+        ready = [call for call in self._calls if call[0] <= self.step]
+        self._calls[:] = [call for call in self._calls if call[0] > self.step]
+        self._next_call()
+        for _, fn, _ in ready:
+            part = fn.__module__.rpartition(".")[2]
+            if part not in guard.ledger.given_up:
+                before = guard.used()
+                fn(self.step)
+                guard.spend_inside(guard.used() - before, part)
+
+    def before_backward(self, fn: Callable[[], object]) -> None:
+        """Calls fn() once, when the first backward pass begins."""
+        self._before_backward.append(fn)
+
+    def backward_begins(self) -> None:
+        """The first backward pass begins, or the first after an evaluation."""
+        self.phase, self.first_backward = "backward", False
+        while self._before_backward:
+            self._before_backward.pop()()
+
+    def count(self) -> None:
+        """Counts a step that passed unseen, between two that are."""
+        self.step += 1
+        self._unread += 1
+
+    def close(self, read: Read, devices: Sequence[int]) -> None:
+        """Ends a step. read(device) gives (device, allocated, reserved, peak, split, retries, ooms)
+        of each of the devices.
+        """
+        ended = now()
+        if self.step == 0:
+            # the share of time is that of steps, not of loading data and building the model
+            guard.start()
+        self.step += 1
+        self._unread += 1
+        took = (ended - self.ended_ns) // self._unread
+        self._last = read, devices
+        self._usual = min(took, 5 * self._usual // 4) if self.step > 2 else took
+        guard.ledger.grace_ns = (
+            guard.CARD_NS if devices else max(guard.GRACE_NS, int(guard.GRACE_STEPS * self._usual))
         )
-    for device in devices:
-        _, allocated, reserved, peak, split, retries, ooms = read(device)
-        floor = allocated
-        _taken.append(
-            [
-                step,
-                device,
-                (_clock + ended) // 1000,
-                (ended - ended_ns) // unit,
-                wait_ns // unit,
-                backward_ns // unit,
-                optimizer_ns // unit,
-                micro_batches // _unread,
-                allocated,
-                reserved,
-                peak,
-                at_backward.get(device, 0),
-                split,
-                retries,
-                ooms,
-                resident,
-                anonymous,
-                heap,
-            ]
+        self._take(ended, read, devices)
+        self.phase = "forward"
+        if self.step >= self._due:
+            self._call()
+        if (
+            ended - self._flushed_ns > FLUSH_NS
+            or len(self._taken) >= MAX_ROWS
+            or self._suspicious()
+        ):
+            self.flush()
+            self.obey()
+        elif self._answers and self.step > self._asked:
+            self._answers -= 1
+            self.obey()
+        # Telling rows or counting weights now and then is not what a reading costs: the estimate
+        # falls at once and rises slowly.
+        if self.step > 2:
+            self._cost = max(
+                min(guard.ledger.spent_ns - self._spent, 5 * self._cost // 4 + 2000), 10000
+            )
+        self.resting = max(0, min(self._gap(took), self._wake - self.step) - 1)
+        guard.ledger.spent_ns += self.resting * self.glance_ns
+        self._spent = guard.ledger.spent_ns
+
+    def _suspicious(self) -> bool:
+        """Says, once for each rise, that memory has risen at every reading for some steps: the
+        monitor is told at once, so that it can look closer while the rise is young. Its answer is
+        looked for at the next readings.
+        """
+        if self._asked > self._level or self.step < self._level + SUSPICIOUS:
+            return False
+        self._asked, self._answers = self.step, 3
+        return True
+
+    def _gap(self, took: int) -> int:
+        """Steps until the next reading. Evenly as long as hooks are within their share, and not too
+        far apart while they have anything left; when they have spent it all, up to twice as far
+        apart as their share asks for.
+        """
+        fair = guard.ledger.ease * self._cost / (SHARE * took + 1)
+        over = guard.overspent()
+        if self.step < FIRST_STEPS:
+            return 1
+        if (over < 0 or self.step < self._awake) and guard.ledger.ease == 1:
+            return int(min(fair + 1, MOST_GAP if self.step < self._rose + 20 else QUIET_GAP))
+        return 1 + int(
+            min(
+                fair + over / (guard.BUDGET * took + 1),
+                2 * max(fair, MOST_GAP),
+                1 + guard.ledger.ease * FLUSH_NS // (took + 1),
+            )
         )
-    if floor > _floor + (0 if devices else LEVEL):
-        _rose = step
-    else:
-        _level = step
-    _floor = floor
-    ended_ns, wait_ns, backward_ns, optimizer_ns, micro_batches, _unread = ended, 0, 0, 0, 0, 0
 
+    def rest(self) -> None:
+        """Counts a step while hooks rest. What that costs was charged when the rest began."""
+        self.step += 1
+        self.resting -= 1
+        if self.resting <= 0:
+            self._begin_times(now())
 
-def _read_pages(heap: int) -> None:
-    global _pages, _by_pages, _pages_ns
-    _pages_ns = now()
-    _pages = host.memory()
-    _by_pages = heap < _pages[1] // 4
+    def _take(self, ended: int, read: Read, devices: Sequence[int]) -> None:
+        """Takes the figures of the step that ended as rows, one a device (see wire.STEP_COLUMNS),
+        and starts the times anew.
+        """
+        self._told = self.step
+        took, unread = ended - self.ended_ns, self._unread
+        if not devices:
+            self._heap = host.heap()
+        elif self.step >= self._heap_due:
+            # of second rank beside a card, and glibc walks every free chunk of a large program
+            began = now()
+            self._heap = host.heap()
+            self._heap_due = self.step + max(
+                MOST_GAP, int((now() - began) * unread / (HEAP_SHARE * took + 1))
+            )
+        heap = floor = self._heap
+        pages = self._pages
+        if pages is None or self._by_pages:
+            pages = self._read_pages(heap)
+        unit = 1000 * unread
+        times = [
+            (self._clock + ended) // 1000,
+            took // unit,
+            self.wait_ns // unit,
+            self.backward_ns // unit,
+            self.optimizer_ns // unit,
+            self.micro_batches // unread,
+        ]
+        for device in devices or (-1,):
+            figures = read(device) if devices else NOTHING
+            _, allocated, reserved, peak, split, retries, ooms = figures
+            if devices:
+                floor = allocated
+            then = self.at_backward.get(device, 0)
+            self._taken.append(
+                [self.step, device, *times, allocated, reserved, peak, then, split, retries, ooms]
+                + [*pages, heap]
+            )
+        if floor > self._floor + (0 if devices else LEVEL):
+            self._rose = self.step
+        else:
+            self._level = self.step
+        self._floor = floor
+        self._begin_times(ended)
 
+    def _begin_times(self, ended: int) -> None:
+        """The next step begins, with clean times."""
+        self.ended_ns, self._unread = ended, 0
+        self.wait_ns = self.backward_ns = self.optimizer_ns = self.micro_batches = 0
 
-def flush() -> None:
-    """Sends the steps taken so far."""
-    global _flushed_ns, _clock, flushes
-    _flushed_ns = now()
-    flushes += 1
-    _clock = time.time_ns() - _flushed_ns
-    if not _taken:
-        return
-    if _flushed_ns - _pages_ns > PAGES_NS:
-        _read_pages(_taken[-1][-1])
-    rows = repr(_taken)
-    del _taken[:]
-    spent, elapsed = guard.cost()
-    link.send_line(
-        (
-            '{"t":"steps","rows":%s,"spent_us":%d,"elapsed_us":%d}\n'
-            % (rows, spent // 1000, elapsed // 1000)
-        ).encode("ascii")
-    )
+    def _read_pages(self, heap: int) -> tuple[int, int]:
+        self._pages_ns = now()
+        self._pages = pages = host.memory()
+        self._by_pages = heap < pages[1] // 4
+        return pages
 
+    def flush(self) -> None:
+        """Sends the steps taken so far."""
+        self._flushed_ns = now()
+        self.flushes += 1
+        self._clock = time.time_ns() - self._flushed_ns
+        if not self._taken:
+            return
+        if self._flushed_ns - self._pages_ns > PAGES_NS:
+            self._read_pages(self._taken[-1][-1])
+        rows = repr(self._taken)
+        del self._taken[:]
+        spent, elapsed = guard.cost()
+        link.send_line(
+            (
+                '{"t":"steps","rows":%s,"spent_us":%d,"elapsed_us":%d}\n'
+                % (rows, spent // 1000, elapsed // 1000)
+            ).encode("ascii")
+        )
 
-def _end() -> None:
-    """Tells the last step, even if it could not be afforded."""
-    global _unread
-    if step != _told and _last is not None:
-        # a rest does not count them, and one that has just ended starts the times anew
-        _unread = step - _told if resting else max(_unread, 1)
-        _take(now(), *_last)
-    flush()
+    def _end(self) -> None:
+        """Tells the last step, even if it could not be afforded."""
+        if self.step != self._told and self._last is not None:
+            # a rest does not count them, and one that has just ended starts the times anew
+            self._unread = self.step - self._told if self.resting else max(self._unread, 1)
+            self._take(now(), *self._last)
+        self.flush()
 
+    def obey(self) -> None:
+        """Carries out the commands that have arrived. What they cost was asked for: it counts, but
+        not as the hooks'.
+        """
+        before = guard.used()
+        commands = link.commands()
+        if commands:
+            self._awake = self.step + CLOSE_STEPS
+            self._carry_out(commands)
+            if self._heap:
+                # what we keep of it ourselves is no growth of the program's
+                host.state.own += max(0, host.heap() - self._heap)
+            guard.asked(guard.used() - before)
 
-def obey() -> None:
-    """Carries out the commands that have arrived. What they cost was asked for: it counts, but not
-    as the hooks'.
-    """
-    global _awake
-    before = guard.used()
-    commands = link.commands()
-    if commands:
-        _awake = step + CLOSE_STEPS
-        _carry_out(commands)
-        if _heap:
-            host.own += max(
-                0, host.heap() - _heap
-            )  # what we keep of it ourselves is no growth of the program's
-        guard.asked(guard.used() - before)
+    def _carry_out(self, commands: list[dict[str, Any]]) -> None:
+        for asked in commands:
+            fn, path = self._commands.get(asked.get("do", "")), ""
+            try:
+                ok = fn is not None and guard.may_ask()
+                said = fn(asked) if fn is not None and ok else None
+                if fn is None:
+                    said = "unknown command %s" % asked.get("do")
+                elif not ok:
+                    said = "commands have taken %d ms of this program's time" % (
+                        guard.ledger.asked_ns // 1000000
+                    )
+                elif isinstance(said, tuple):
+                    said, path = said
+            except Exception as error:
+                ok, said = False, "%s: %s" % (type(error).__name__, str(error)[:300])
+            link.send(
+                "done",
+                {
+                    "id": asked.get("id", 0),
+                    "do": asked.get("do"),
+                    "ok": ok,
+                    "said": said or "",
+                    "path": path,
+                },
+            )
 
-
-def _carry_out(commands: list[dict[str, Any]]) -> None:
-    for asked in commands:
-        fn, path = _commands.get(asked.get("do", "")), ""
-        try:
-            ok = fn is not None and guard.may_ask()
-            said = fn(asked) if fn is not None and ok else None
-            if fn is None:
-                said = "unknown command %s" % asked.get("do")
-            elif not ok:
-                said = "commands have taken %d ms of this program's time" % (
-                    guard.asked_ns // 1000000
-                )
-            elif isinstance(said, tuple):
-                said, path = said
-        except Exception as error:
-            ok, said = False, "%s: %s" % (type(error).__name__, str(error)[:300])
+    def mark(self, name: str, begin: bool, read: Reading = NOTHING) -> None:
+        """Tells that a phase other than a plain step began or ended."""
+        self.flush()
         link.send(
-            "done",
+            "phase",
             {
-                "id": asked.get("id", 0),
-                "do": asked.get("do"),
-                "ok": ok,
-                "said": said or "",
-                "path": path,
+                "phase": name,
+                "begin": begin,
+                "step": self.step,
+                "at_us": time.time_ns() // 1000,
+                "allocated": read[1],
+                "reserved": read[2],
+                "device": read[0],
+                "peak": read[3],
             },
         )
 
+    def _collect(self, asked: dict[str, Any]) -> str:
+        import gc
 
-def mark(name: str, begin: bool, read: Reading = (-1, 0, 0, 0, 0, 0, 0)) -> None:
-    """Tells that a phase other than a plain step began or ended."""
-    flush()
-    link.send(
-        "phase",
-        {
-            "phase": name,
-            "begin": begin,
-            "step": step,
-            "at_us": time.time_ns() // 1000,
-            "allocated": read[1],
-            "reserved": read[2],
-            "device": read[0],
-            "peak": read[3],
-        },
-    )
-
-
-def _collect(asked: dict[str, Any]) -> str:
-    import gc
-
-    return "collected %d objects" % gc.collect()
+        return "collected %d objects" % gc.collect()
 
 
 class Leader:

@@ -4,13 +4,12 @@ One process may read what it likes. Where ranks do so, each has a copy of its ow
 file's name, so that the monitor can see that it is the same one.
 """
 
-import functools
 import os
 import sys
 from typing import Any
 
 from .. import guard, link
-from . import models
+from . import models, wrapping
 
 LEAST = 32 << 20  # bytes that are worth telling
 READERS = ("read_csv", "read_parquet", "read_feather", "read_pickle", "read_json", "read_table")
@@ -28,19 +27,16 @@ def hook_pandas(module: Any) -> None:
 
 
 def _wrap(module: Any, name: str, copies: Any) -> None:
-    original = getattr(module, name, None)
-    if original is None or getattr(original, "_memroom", False):
-        return
+    def around(original: Any) -> Any:
+        def read(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if copies(kwargs):
+                _read(args[0] if args else None, result)
+            return result
 
-    @functools.wraps(original)
-    def read(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        if copies(kwargs):
-            _read(args[0] if args else None, result)
-        return result
+        return read
 
-    read._memroom = True
-    setattr(module, name, read)
+    wrapping.once(module, name, around)
 
 
 @guard.hook("file read", heavy=True)

@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from .. import guard, link
-from . import holders, host
+from . import holders, host, wrapping
 
 EVERY = 8  # batches between two readings
 RISE = 24 << 20  # bytes between two looks
@@ -26,25 +26,18 @@ SHARE = 0.5  # of the rise that one variable must hold
 _BETWEEN = re.compile(r"[/\\](multiprocessing|concurrent|_memroom_probe)[/\\]")
 _LOADERS = re.compile(r"[/\\](torch[/\\]utils[/\\]data|data_adapters)[/\\]")
 
-_batches = 0
-_level = 0  # anonymous bytes at the last look, or at the first reading
-_looks = 0
-_before: holders.Found = {}  # what the look before saw
-_looked_at = 0  # batches at that look
-
 
 def hook_processes(module: Any) -> None:
     """Hooks multiprocessing.process: a process was started."""
-    original = module.BaseProcess.start
 
-    @functools.wraps(original)
-    def start(self: Any) -> None:
-        original(self)
-        _started(self)
+    def around(original: Any) -> Any:
+        def start(self: Any) -> None:
+            original(self)
+            _started(self)
 
-    start._memroom = True
-    if not getattr(original, "_memroom", False):
-        module.BaseProcess.start = start
+        return start
+
+    wrapping.once(module.BaseProcess, "start", around)
 
 
 @guard.hook("process started")
@@ -65,66 +58,78 @@ def _starter() -> str:
     return "program" if holders.is_users(file) else ""
 
 
-def hook(module: Any) -> None:
-    """Hooks torch.utils.data._utils.fetch: a batch was made."""
-    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
-        cls = getattr(module, name, None)
-        if cls is not None:
-            _wrap(cls)
+class Fetches:
+    """The batches that this process makes, and the looks at its dataset."""
 
+    __slots__ = ("_batches", "_before", "_level", "_looked_at", "_looks")
 
-def _wrap(cls: Any) -> None:
-    original = cls.fetch
+    def __init__(self) -> None:
+        self._batches = 0
+        self._level = 0  # anonymous bytes at the last look, or at the first reading
+        self._looks = 0
+        self._before: holders.Found = {}  # what the look before saw
+        self._looked_at = 0  # batches at that look
 
-    @functools.wraps(original)
-    def fetch(self: Any, index: Any) -> Any:
-        global _batches
-        data = original(self, index)
-        _batches += 1
-        if _batches % EVERY == 0 and _looks < MOST_LOOKS:
-            _fetched(self.dataset)
-        return data
+    def hook(self, module: Any) -> None:
+        """Hooks torch.utils.data._utils.fetch: a batch was made."""
+        for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+            cls = getattr(module, name, None)
+            if cls is not None:
+                self._wrap(cls)
 
-    cls.fetch = fetch
+    def _wrap(self, cls: Any) -> None:
+        original = cls.fetch
 
+        @functools.wraps(original)
+        def fetch(fetcher: Any, index: Any) -> Any:
+            data = original(fetcher, index)
+            self._batches += 1
+            if self._batches % EVERY == 0 and self._looks < MOST_LOOKS:
+                self._fetched(fetcher.dataset)
+            return data
 
-@guard.hook("worker's batch", heavy=True)
-def _fetched(dataset: Any) -> None:
-    global _level, _looks, _before, _looked_at
-    info = getattr(sys.modules.get("torch.utils.data._utils.worker"), "_worker_info", None)
-    if info is None:
-        return  # the program's own process: its steps are watched
-    now = host.memory()[1]
-    if _level == 0:
-        _level = now
-    if now < _level + RISE or not guard.may_ask():
-        return
-    risen, _level = now - _level, now
-    _looks += 1
-    kind = type(dataset)
-    place = (holders.file_of(kind), 0, None)
-    began = guard.used()
-    before, _before = _before, holders.look(roots=[(kind.__name__, dataset, place)])
-    guard.asked(guard.used() - began)
-    batches, _looked_at = _batches - _looked_at, _batches
-    grown = [(held.host - before[key].host, held) for key, held in _before.items() if key in before]
-    if not grown:
-        return
-    growth, holder = max(grown, key=lambda g: g[0])
-    if growth < SHARE * risen or holder.fills:
-        return
-    _looks = MOST_LOOKS
-    link.send(
-        "worker",
-        {
-            "worker": int(info.id),
-            "workers": int(info.num_workers),
-            "name": holder.name,
-            "kind": holder.kind,
-            "file": holder.file,
-            "line": holders.line_of(holder),
-            "growth": growth,
-            "batches": batches,
-            "held": holder.host,
-        },
-    )
+        cls.fetch = fetch
+
+    @guard.hook("worker's batch", heavy=True)
+    def _fetched(self, dataset: Any) -> None:
+        info = getattr(sys.modules.get("torch.utils.data._utils.worker"), "_worker_info", None)
+        if info is None:
+            return  # the program's own process: its steps are watched
+        now = host.memory()[1]
+        if self._level == 0:
+            self._level = now
+        if now < self._level + RISE or not guard.may_ask():
+            return
+        risen, self._level = now - self._level, now
+        self._looks += 1
+        kind = type(dataset)
+        place = (holders.file_of(kind), 0, None)
+        began = guard.used()
+        before, self._before = self._before, holders.look(roots=[(kind.__name__, dataset, place)])
+        guard.asked(guard.used() - began)
+        batches, self._looked_at = self._batches - self._looked_at, self._batches
+        grown = [
+            (held.host - before[key].host, held)
+            for key, held in self._before.items()
+            if key in before
+        ]
+        if not grown:
+            return
+        growth, holder = max(grown, key=lambda g: g[0])
+        if growth < SHARE * risen or holder.fills:
+            return
+        self._looks = MOST_LOOKS
+        link.send(
+            "worker",
+            {
+                "worker": int(info.id),
+                "workers": int(info.num_workers),
+                "name": holder.name,
+                "kind": holder.kind,
+                "file": holder.file,
+                "line": holders.line_of(holder),
+                "growth": growth,
+                "batches": batches,
+                "held": holder.host,
+            },
+        )
