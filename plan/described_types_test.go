@@ -54,7 +54,7 @@ func TestDescriptionsAgreeWithRehearsals(t *testing.T) {
 	// descriptions are compared.
 	root := testenv.Root(t)
 	folder, err := testenv.Program{Python: python, File: out, Code: filepath.Join(root, "probe", "py"),
-		Apart: []string{"calibrate", "fit", "lint", "watch"}, // see test_structure.py
+		Apart: []string{"calibrate", "fit", "lint", "watch"}, // see layout_python_test.go
 		Args: []string{filepath.Join(root, "bench", "anyarch", "sweep.py"), out, "--jobs", "2",
 			"--types", strings.Join(newTypes, ","), "--settings", string(settings)}}.AskFolder()
 	if err != nil {

@@ -1,8 +1,13 @@
 """Streams for Keras and tf.data. Loaded only where they are used."""
 
-from typing import Any, Iterator
+from __future__ import annotations
 
-from .streaming import Stream, Turns
+import copy
+import threading
+from typing import TYPE_CHECKING, Any, Iterator
+
+if TYPE_CHECKING:
+    from .streaming import Stream
 
 
 def tensorflow(stream: Stream) -> Any:
@@ -82,3 +87,42 @@ def keras(stream: Stream, x: Any, y: Any, stack: bool = False) -> Any:
             self.turns.next_epoch()
 
     return Data()
+
+
+class Turns:
+    """Batches of the current epoch by their number, for callers that ask from several threads.
+    Asking in order is quick; any other order opens the stream anew at that batch.
+    """
+
+    KEPT = 4  # batches that were just given: callers look at the first ones twice
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = copy.copy(stream)
+        self.epoch = stream.epoch
+        self.lock = threading.Lock()
+        self.batches: Any = None
+        self.position = 0
+        self.recent: dict[int, dict[str, Any]] = {}
+
+    def at(self, index: int) -> dict[str, Any]:
+        with self.lock:
+            if index in self.recent:
+                return self.recent[index]
+            if self.batches is None or index != self.position:
+                self.stream._go_to(self.epoch, index * self.stream.world)
+                self.batches = iter(self.stream)
+            batch = next(self.batches, None)
+            if batch is None:
+                raise IndexError("there is no batch %d" % index)
+            self.position = index + 1
+            self.recent[index] = batch
+            while len(self.recent) > self.KEPT:
+                self.recent.pop(next(iter(self.recent)))
+            answer: dict[str, Any] = batch
+            return answer
+
+    def next_epoch(self) -> None:
+        with self.lock:
+            self.epoch += 1
+            self.batches = None
+            self.recent.clear()

@@ -4,7 +4,6 @@ larger than memory, from a server that keeps within a budget of bytes.
 
 import copy as copy_module
 import os
-import threading
 import time
 import warnings
 import weakref
@@ -686,42 +685,3 @@ def _objects(numpy: Any, column: Any, ends: Any, content: bytes, missing: bytes)
     for i, value in enumerate(values):
         out[i] = value
     return out
-
-
-class Turns:
-    """Batches of the current epoch by their number, for callers that ask from several threads.
-    Asking in order is quick; any other order opens the stream anew at that batch.
-    """
-
-    KEPT = 4  # batches that were just given: callers look at the first ones twice
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream = copy_module.copy(stream)
-        self.epoch = stream.epoch
-        self.lock = threading.Lock()
-        self.batches: Any = None
-        self.position = 0
-        self.recent: Dict[int, Dict[str, Any]] = {}
-
-    def at(self, index: int) -> Dict[str, Any]:
-        with self.lock:
-            if index in self.recent:
-                return self.recent[index]
-            if self.batches is None or index != self.position:
-                self.stream._go_to(self.epoch, index * self.stream.world)
-                self.batches = iter(self.stream)
-            batch = next(self.batches, None)
-            if batch is None:
-                raise IndexError("there is no batch %d" % index)
-            self.position = index + 1
-            self.recent[index] = batch
-            while len(self.recent) > self.KEPT:
-                self.recent.pop(next(iter(self.recent)))
-            answer: Dict[str, Any] = batch
-            return answer
-
-    def next_epoch(self) -> None:
-        with self.lock:
-            self.epoch += 1
-            self.batches = None
-            self.recent.clear()

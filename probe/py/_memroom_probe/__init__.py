@@ -33,6 +33,7 @@ def start() -> None:
         from . import (
             farewell,
             link,
+            process,
             where,
         )  # farewell is needed at the end, when nothing should have to be loaded
 
@@ -41,7 +42,7 @@ def start() -> None:
         except (OSError, ValueError, RuntimeError, ImportError, AttributeError):
             pass  # no such file, signal or module here: nobody will ask
         imports.when_imported("numpy.lib.format", where.of_numpy)
-        link.open(environ["MEMROOM_PROBE"])
+        link.open(environ["MEMROOM_PROBE"], process.greetings, farewell.say)
     if "MEMROOM_REHEARSE" in environ or "MEMROOM_APPLY" in environ:
         from . import entries
 

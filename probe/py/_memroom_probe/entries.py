@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from . import guard
+from . import faults
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
@@ -32,7 +32,7 @@ def enter(environ: Mapping[str, str]) -> None:
         try:
             part(asked, environ)
         except Exception as error:
-            guard.fault(part.__name__.strip("_"), error)
+            faults.note(part.__name__.strip("_"), error)
 
 
 def _settings(asked: dict[Any, Any], environ: Mapping[str, str]) -> None:
@@ -72,6 +72,6 @@ def _read(path: str) -> dict[Any, Any]:
             asked = json.load(file)
         return asked if isinstance(asked, dict) else {}
     except (OSError, ValueError) as error:
-        guard.fault("MEMROOM_APPLY", error)
+        faults.note("MEMROOM_APPLY", error)
         _say("declined", "%s cannot be read: %s" % (os.path.basename(path), error))
         return {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 
-from . import guard
+from . import faults, guard, link, process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
@@ -21,18 +21,16 @@ def before(fn: Callable[[], object]) -> None:
 
 
 def say() -> None:
-    from . import link
-
     for fn in _last_words:
         try:
             fn()
         except Exception as error:
-            guard.fault("farewell", error)
+            faults.note("farewell", error)
     # Python sets these for an exception that nobody caught, before the exit handlers run: so
     # sys.excepthook, which programs like to replace and compare, need not be ours.
     uncaught = getattr(sys, "last_value", None)
     if uncaught is not None:
-        from . import oom, process
+        from . import oom
 
         process.regroup()
         link.send("died", oom.describe(uncaught))
@@ -43,6 +41,6 @@ def say() -> None:
             "spent_us": spent // 1000,
             "elapsed_us": elapsed // 1000,
             "dropped": link.state.dropped,
-            "faults": guard.ledger.faults,
+            "faults": faults.faults.count,
         },
     )

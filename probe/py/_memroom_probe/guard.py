@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 
-from . import compiled
+from . import compiled, faults
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
@@ -40,7 +40,6 @@ LIGHT_NS = 100000
 GLANCE_NS, GLANCES_NS = 1200, 3600
 # what a hook that only notes the time takes beside what it measures
 NOTE_NS = 700
-MAX_FAULTS = 20  # after so many exceptions of ours the hooks go silent
 # the promise, and the time over which the governor holds hooks to it
 PROMISE, WINDOW_NS = 0.005, 10000000000
 # Looks in each process before the promise counts: two whatever they take, as what grew shows from one
@@ -58,13 +57,11 @@ class Ledger:
         "costs",
         "counting",
         "ease",
-        "faults",
         "given_up",
         "grace_ns",
         "held_back",
         "inside",
         "look_ns",
-        "silent",
         "spent_ns",
         "starting",
         "window_ns",
@@ -86,8 +83,6 @@ class Ledger:
         self.inside = 0  # what hooks within the one that runs took
         self.starting = False
         self.counting = False  # the first step has ended
-        self.faults = 0
-        self.silent = False
 
 
 ledger = Ledger()
@@ -187,32 +182,6 @@ def affordable(cost_ns: float) -> bool:
     return overspent() + cost_ns + (ledger.grace_ns if ledger.grace_ns != CARD_NS else 0) < 0
 
 
-def fault(where: str, error: BaseException) -> None:
-    """Notes an exception of ours: told to the monitor a few times, never to the user."""
-    ledger.faults += 1
-    if ledger.faults > MAX_FAULTS:
-        ledger.silent = True
-    if ledger.faults > 3:
-        return
-    try:
-        import traceback
-
-        from . import link
-
-        frames = traceback.extract_tb(error.__traceback__)[-3:]
-        trail = " < ".join("%s:%s" % (frame.name, frame.lineno) for frame in reversed(frames))
-        link.send(
-            "fault",
-            {
-                "where": where,
-                "error": "%s: %s" % (type(error).__name__, str(error)[:300]),
-                "trail": trail,
-            },
-        )
-    except Exception:
-        pass
-
-
 _needed: set[Any] = set()  # parts without which steps and phases would not be seen
 
 
@@ -235,14 +204,14 @@ def hook(
 
         def guarded(*args: Any, **kwargs: Any) -> Any:
             nonlocal clock, most
-            if compiled.compiling() or ledger.silent or where in ledger.given_up:
+            if compiled.compiling() or faults.faults.silent or where in ledger.given_up:
                 return None
             outside, ledger.inside = ledger.inside, 0
             by, start = clock, clock()
             try:
                 return quiet(*args, **kwargs)
             except Exception as error:
-                fault(where, error)
+                faults.note(where, error)
             finally:
                 took = by() - start
                 if took > most and by is now:

@@ -53,9 +53,9 @@ def _call(fn: Callable[[Any], object], argument: object) -> None:
     try:
         fn(argument)
     except Exception as error:
-        from . import guard
+        from . import faults
 
-        guard.fault(
+        faults.note(
             "import of %s" % getattr(argument, "__name__", getattr(argument, "name", "?")), error
         )
 

@@ -17,7 +17,7 @@ from . import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
-    from typing import Any, Callable
+    from typing import Any, Callable, Iterable
 
 MAX_PENDING = 256 << 10
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 30.0
@@ -29,6 +29,8 @@ class Link:
 
     __slots__ = (
         "dropped",
+        "farewell",
+        "greetings",
         "heard",
         "inode",
         "lock",
@@ -42,6 +44,8 @@ class Link:
     def __init__(self) -> None:
         self.lock = __import__("_thread").allocate_lock()
         self.path: str | None = None
+        self.greetings: Callable[[], Iterable[bytes]] = tuple
+        self.farewell: Callable[[], object] = tuple
         self.sock: _socket.socket | None = None
         # of the socket: a program that closes fds it does not know may get our number for its own
         # file
@@ -56,11 +60,14 @@ class Link:
 state = Link()
 
 
-def open(path: str) -> None:
-    """Sets the monitor's address, connects and says hello. Forked children connect when they have
-    something to say.
+def open(
+    path: str, greetings: Callable[[], Iterable[bytes]], farewell: Callable[[], object]
+) -> None:
+    """Sets the monitor's address and connects. greetings are sent whenever a connection begins,
+    farewell is called before the last one ends. Forked children connect when they have something to
+    say.
     """
-    state.path = path
+    state.path, state.greetings, state.farewell = path, greetings, farewell
     os.register_at_fork(after_in_child=_after_fork)
     import atexit
 
@@ -142,11 +149,7 @@ def _connect() -> bool:
         state.retry_s = min(2 * state.retry_s, RETRY_MOST_S)
         return False
     state.sock, state.retry_s = sock, RETRY_FIRST_S
-    from . import process
-
-    state.pending[:] = wire.line("hello", process.hello())
-    for message in process.known():
-        state.pending.extend(message)
+    state.pending[:] = b"".join(state.greetings())
     return _flush()
 
 
@@ -217,9 +220,7 @@ def _after_fork() -> None:
 def _at_exit() -> None:
     """Hands over the last messages: the only place that waits, and not long."""
     try:
-        from . import farewell
-
-        farewell.say()
+        state.farewell()
         deadline = time.monotonic() + EXIT_WAIT_S
         while state.pending and state.sock is not None and time.monotonic() < deadline:
             time.sleep(0.002)

@@ -71,9 +71,11 @@ def remember(key: str, kind: str, fields: dict[Any, Any]) -> None:
     link.send_line(line)
 
 
-def known() -> list[bytes]:
-    """The messages to repeat after hello, in the order in which they were first said."""
-    return list(_known.values())
+def greetings() -> list[bytes]:
+    """Hello, then the messages to repeat after it, in the order in which they were first sent."""
+    from . import wire
+
+    return [wire.line("hello", hello()), *_known.values()]
 
 
 def _program() -> str:

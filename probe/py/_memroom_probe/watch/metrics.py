@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any, Callable, Dict, Optional
 
-from .. import guard, imports, link
+from .. import faults, imports, link
 from . import wrapping
 
 MOST_VALUES = 200  # of one message; a library that logs a weight a name is not what is meant
@@ -33,7 +33,7 @@ def tell(values: Any, step: Any = None) -> None:
         if numbers:
             link.send("report", {"step": int(step or 0), "values": numbers})
     except Exception as error:
-        guard.fault("metrics", error)
+        faults.note("metrics", error)
 
 
 def _number(value: Any) -> Optional[float]:
@@ -55,7 +55,7 @@ def _around(owner: Any, name: str, after: Callable[..., None]) -> None:
             try:
                 after(*args, **kwargs)
             except Exception as error:
-                guard.fault("metrics of " + name, error)
+                faults.note("metrics of " + name, error)
             return result
 
         return outer
@@ -105,7 +105,7 @@ def _wandb_init(module: Any) -> None:
                 settings = _nested(json.loads(os.environ.get("MEMROOM_PARAMS") or "{}"))
                 run.config.update(settings, allow_val_change=True)
             except Exception as error:
-                guard.fault("settings of a sweep", error)
+                faults.note("settings of a sweep", error)
             return run
 
         return init

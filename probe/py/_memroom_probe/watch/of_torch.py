@@ -12,7 +12,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .. import compiled, guard, imports, made, process
+from .. import compiled, faults, guard, imports, made, process
 from . import (
     checkpoints,
     evaluation,
@@ -124,7 +124,7 @@ class Torch:
             try:
                 part()
             except Exception as error:  # a version that lacks one of them: the others still work
-                guard.fault(part.__module__ + "." + part.__name__, error)
+                faults.note(part.__module__ + "." + part.__name__, error)
         imports.when_imported("torch.utils.data.dataloader", self._hook_loader)
         imports.when_imported("torch.utils.data._utils.fetch", self._fetches.hook)
         imports.when_imported("multiprocessing.process", workers.hook_processes)
@@ -372,7 +372,7 @@ class Torch:
                 share = 0.0006
             self._backward_due = began + int((now() - began) / share)
         except Exception as error:
-            guard.fault("at backward", error)
+            faults.note("at backward", error)
             self._backward_due = began + 1000000000
 
     def _hook_loader(self, module: Any) -> None:
