@@ -346,7 +346,7 @@ class Loops(unittest.TestCase):
     def test_networks_of_functions(self):
         """Without a layer there is no call: that is said, once."""
         original = tf.GradientTape.gradient
-        keras_calls._met = False
+        keras_calls._met.clear()
         keras_calls.watch_tapes(tf, lambda kind, text, **f: self.told.append((kind, text)))
         try:
             weight = tf.Variable(tf.ones((8, 1)))

@@ -17,8 +17,18 @@ SYNC_S = 3.0  # how long the end of a cell may wait for the judgement
 LEAST = 1 << 20  # bytes that are worth a line below a failed cell
 MENTIONED = 1 << 16  # and that are in the list
 
-_watcher: Optional["_Watcher"] = None
-_shell: Any = None
+
+class _Here:
+    """This process: who watches it, and the notebook it runs, if it runs one."""
+
+    __slots__ = ("shell", "watcher")
+
+    def __init__(self) -> None:
+        self.shell: Any = None
+        self.watcher: Optional[_Watcher] = None
+
+
+_here = _Here()
 
 
 class _Watcher:
@@ -62,7 +72,7 @@ class _Watcher:
         for known in (self.findings, self.fresh):
             known[:] = [f for f in known if not _restates(finding, f)]
             known.append(finding)
-        if _shell is None and finding.get("severity") != "info":
+        if _here.shell is None and finding.get("severity") != "info":
             print(_words(finding), file=sys.stderr)
 
     def sync(self) -> None:
@@ -110,12 +120,11 @@ def watch() -> None:
     """Watches this process from now on. In a notebook what is found is printed below the cell; in a
     program it goes to stderr.
     """
-    global _watcher
     _find_probe()
     from _memroom_probe import link
 
     if link.enabled():
-        if _watcher is None:
+        if _here.watcher is None:
             print("memroom: this process is watched by the run around it already")
         return
     command = _command()
@@ -134,7 +143,7 @@ def watch() -> None:
             "memroom: the watching process could not be started; in a terminal this says why: %s"
             % command
         )
-    _watcher = watcher
+    _here.watcher = watcher
     os.environ["MEMROOM_PROBE"] = watcher.socket
     import _memroom_probe
 
@@ -148,18 +157,17 @@ def watch() -> None:
 
 def unwatch() -> None:
     """Ends the watching process. The hooks stay and tell nobody."""
-    global _watcher
-    if _watcher is not None:
-        watcher, _watcher = _watcher, None
+    if _here.watcher is not None:
+        watcher, _here.watcher = _here.watcher, None
         watcher.close()
 
 
 def findings() -> List[Dict[str, Any]]:
     """What was found so far, as the JSON of `memroom show` has it."""
-    if _watcher is None:
+    if _here.watcher is None:
         return []
-    _watcher.sync()
-    return list(_watcher.findings)
+    _here.watcher.sync()
+    return list(_here.watcher.findings)
 
 
 def _find_probe() -> None:
@@ -187,27 +195,25 @@ def _command() -> Optional[str]:
 
 def _attach() -> None:
     """Listens to the cells of the notebook, once."""
-    global _shell
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     shell = get_ipython() if get_ipython is not None else None
-    if shell is not None and _shell is None:
-        _shell = shell
+    if shell is not None and _here.shell is None:
+        _here.shell = shell
         shell.events.register("post_run_cell", _cell_ended)
 
 
 def detach() -> None:
-    global _shell
-    if _shell is not None:
-        shell, _shell = _shell, None
+    if _here.shell is not None:
+        shell, _here.shell = _here.shell, None
         shell.events.unregister("post_run_cell", _cell_ended)
 
 
 def _cell_ended(result: Any = None) -> None:
     """Prints what was found while the cell ran, and what it still holds if it failed."""
     try:
-        if _watcher is not None:
-            _watcher.sync()
-            fresh, _watcher.fresh[:] = list(_watcher.fresh), []
+        if _here.watcher is not None:
+            _here.watcher.sync()
+            fresh, _here.watcher.fresh[:] = list(_here.watcher.fresh), []
             for finding in fresh:
                 if finding.get("severity") != "info":
                     print(_words(finding))
@@ -257,8 +263,8 @@ def _explain(error: BaseException) -> str:
 def _tracebacks() -> List[Any]:
     """Tracebacks that the interpreter and the notebook still know, each once."""
     errors = [getattr(sys, name, None) for name in ("last_exc", "last_value")]
-    if _shell is not None:
-        errors.append(getattr(_shell.last_execution_result, "error_in_exec", None))
+    if _here.shell is not None:
+        errors.append(getattr(_here.shell.last_execution_result, "error_in_exec", None))
     known: List[Any] = []
     seen = set()
     while errors:
@@ -280,7 +286,11 @@ def held() -> List[Tuple[str, int]]:
     from _memroom_probe.watch import holders
 
     place = ("", 0, None)
-    names = dict(_shell.user_ns) if _shell is not None else dict(vars(sys.modules["__main__"]))
+    names = (
+        dict(_here.shell.user_ns)
+        if _here.shell is not None
+        else dict(vars(sys.modules["__main__"]))
+    )
     outputs = names.pop("Out", None) or {}
     roots: List[Any] = []
     own: List[Any] = []
@@ -325,7 +335,7 @@ def _failed_frames() -> List[Any]:
         below: List[Any] = []
         while trace is not None:
             frame = trace.tb_frame
-            if _shell is not None and frame.f_locals is _shell.user_ns:
+            if _here.shell is not None and frame.f_locals is _here.shell.user_ns:
                 below.clear()  # what is above belongs to the notebook itself
             elif frame.f_globals is not frame.f_locals:
                 below.append(frame)
@@ -351,8 +361,8 @@ def free(outputs: bool = True) -> int:
     for name in ("last_traceback", "last_value", "last_type", "last_exc"):
         if hasattr(sys, name):
             setattr(sys, name, None)
-    if _shell is not None and outputs:
-        _shell.displayhook.flush()
+    if _here.shell is not None and outputs:
+        _here.shell.displayhook.flush()
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

@@ -77,9 +77,9 @@ class Running:
     """What a test can ask while it is rehearsed."""
 
     def _recorder(self) -> Any:
-        if _inside is None:
+        if _here.inside is None:
             raise RuntimeError("this test is not rehearsed")
-        return _inside.rehearsal.recorder
+        return _here.inside.rehearsal.recorder
 
     @property
     def allocated(self) -> int:
@@ -93,8 +93,18 @@ class Running:
         return self.peak <= parse(limit)
 
 
-_inside: Rehearsed | None = None  # in the child
-_answers: Answers | None = None  # the command that answers, started with the first rehearsal
+class _Here:
+    """What this process of pytest has at hand."""
+
+    __slots__ = ("answers", "inside")
+
+    def __init__(self) -> None:
+        self.inside: Rehearsed | None = None  # in the child
+        # the command that answers, started with the first rehearsal
+        self.answers: Answers | None = None
+
+
+_here = _Here()
 
 
 def parse(text: str | int) -> int:
@@ -153,22 +163,21 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def rehearsed(item: pytest.Item, wanted: dict[str, Any]) -> list[pytest.TestReport]:
     from . import estimating
 
-    global _answers, _inside
     begun = time.monotonic()
-    if _answers is None:
-        _answers = estimating.Answers()
+    if _here.answers is None:
+        _here.answers = estimating.Answers()
         item.config.add_cleanup(_close)
         if "torch" in sys.modules:
             # fake tensors and optimizers load it: once here, and not in each child
             import torch._dynamo  # noqa: F401
     try:
-        one = estimating.Rehearsed(_answers, wanted["gpu"], wanted["steps"])
+        one = estimating.Rehearsed(_here.answers, wanted["gpu"], wanted["steps"])
     except estimating.RehearsalError as error:
         return [failed(item, str(error))]
     path = os.path.join(one.folder, "reports.jsonl")
     try:
         if one.start():
-            _inside = one
+            _here.inside = one
             try:
                 run(item, path)
             except BaseException as error:
@@ -206,10 +215,9 @@ def captured(item: pytest.Item) -> str:
 
 
 def _close() -> None:
-    global _answers
-    if _answers is not None:
-        _answers.close()
-        _answers = None
+    if _here.answers is not None:
+        _here.answers.close()
+        _here.answers = None
 
 
 def run(item: pytest.Item, path: str) -> None:

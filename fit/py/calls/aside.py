@@ -13,11 +13,10 @@ from typing import Any, Callable, List, Tuple
 import torch
 from torch.autograd import graph
 
-_original: Any = None
+_original: List[Any] = []  # torch's own function, while ours stands in its place
 
 
 def install() -> None:
-    global _original
     needed = all(
         hasattr(torch._C._autograd, name)
         for name in (
@@ -27,16 +26,14 @@ def install() -> None:
         )
     )
     disable = getattr(graph, "disable_saved_tensors_hooks", None)
-    if _original is None and needed and disable is not None:
-        _original = disable
+    if not _original and needed and disable is not None:
+        _original.append(disable)
         setattr(graph, "disable_saved_tensors_hooks", _instead_of(disable))  # noqa: B010
 
 
 def forget() -> None:
-    global _original
-    if _original is not None:
-        setattr(graph, "disable_saved_tensors_hooks", _original)  # noqa: B010
-        _original = None
+    if _original:
+        setattr(graph, "disable_saved_tensors_hooks", _original.pop())  # noqa: B010
 
 
 def has_memory(tensor: torch.Tensor) -> bool:

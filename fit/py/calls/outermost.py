@@ -16,13 +16,22 @@ import torch
 from ... import compiled
 from . import aside
 
-_original = None
 _handlers: List[Any] = []
 _elsewhere: List[Any] = []  # what takes away what handlers have put elsewhere
-# id of a block -> (a weak reference to it, handler): calls inside an outermost call that somebody
-# wants to see. The dict is replaced, never changed: a second run goes by the one that its first run
-# went by.
-_inner: Dict[Any, Any] = {}
+
+
+class _State:
+    __slots__ = ("inner", "original")
+
+    def __init__(self) -> None:
+        self.original: Any = None  # nn.Module.__call__, while ours stands around it
+        # id of a block -> (a weak reference to it, handler): calls inside an outermost call that
+        # somebody wants to see. The dict is replaced, never changed: a second run goes by the one
+        # that its first run went by.
+        self.inner: Dict[Any, Any] = {}
+
+
+_state = _State()
 _local = threading.local()
 
 # Wrappers by class name, looked up along the class hierarchy so that nothing has to be imported.
@@ -67,31 +76,28 @@ def handle_inner(blocks: Any, handler: Callable[..., Any]) -> None:
     """Lets handler(block, call, args, kwargs) -> result stand around the calls of these blocks,
     wherever they are.
     """
-    global _inner
-    there = {key: entry for key, entry in _inner.items() if entry[0]() is not None}
-    _inner = {**there, **{id(block): (weakref.ref(block), handler) for block in blocks}}
+    there = {key: entry for key, entry in _state.inner.items() if entry[0]() is not None}
+    _state.inner = {**there, **{id(block): (weakref.ref(block), handler) for block in blocks}}
     _begin()
 
 
 def leave_inner(blocks: Any) -> None:
-    global _inner
     left = {id(block) for block in blocks}
-    _inner = {key: entry for key, entry in _inner.items() if key not in left}
+    _state.inner = {key: entry for key, entry in _state.inner.items() if key not in left}
 
 
 def inner() -> Any:
     """The blocks with a handler as this thread sees them, for a second run: inside(inner())."""
     seen = getattr(_local, "inner", None)
-    return _inner if seen is None else seen
+    return _state.inner if seen is None else seen
 
 
 def _begin() -> None:
-    global _original
-    if _original is None:
+    if _state.original is None:
         compiled.install(torch)
         aside.install()
-        _original = torch.nn.Module.__call__
-        torch.nn.Module.__call__ = _wrap(_original)
+        _state.original = torch.nn.Module.__call__
+        torch.nn.Module.__call__ = _wrap(_state.original)
 
 
 def in_use() -> bool:
@@ -106,15 +112,14 @@ def when_forgotten(do: Any) -> None:
 
 def forget_all() -> None:
     """Takes the wrapper away again."""
-    global _original, _inner
     _handlers.clear()
     while _elsewhere:
         _elsewhere.pop()()
-    _inner = {}
+    _state.inner = {}
     aside.forget()
-    if _original is not None:
-        torch.nn.Module.__call__ = _original
-        _original = None
+    if _state.original is not None:
+        torch.nn.Module.__call__ = _state.original
+        _state.original = None
 
 
 def _wrap(original: Callable[..., Any]) -> Any:

@@ -36,7 +36,7 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-_met = False  # a layer was called under a tape, or Keras itself accumulates
+_met: Set[str] = set()  # "cut" once a layer was called under a tape, or Keras accumulates
 
 
 def watch_tapes(tensorflow: Any, say: Say) -> None:
@@ -46,9 +46,8 @@ def watch_tapes(tensorflow: Any, say: Say) -> None:
 
     @functools.wraps(original)
     def gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
-        global _met
         if not _met and not _thread.inside:
-            _met = True
+            _met.add("cut")
             say("declined", NO_CALL, id="micro_batch")
         return original(self, *args, **kwargs)
 
@@ -82,8 +81,7 @@ class Calls:
         layer.__call__ = __call__
 
     def _call(self, layer: Any, call: Any, args: Any, kwargs: Any) -> Any:
-        global _met
-        _met = True
+        _met.add("cut")
         cut = Cut(self.tf, layer, call, args, kwargs)
         why = cut.why_not()
         if layer not in self.known or why:
@@ -114,8 +112,7 @@ class Calls:
 @contextlib.contextmanager
 def paused(calls: Optional[Calls]) -> Iterator[None]:
     """Meanwhile Keras itself accumulates, and no call is cut."""
-    global _met
-    _met = True
+    _met.add("cut")
     if calls is None:
         yield
         return

@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import fcntl
 import inspect
+import itertools
 import json
 import math
 import os
@@ -40,7 +41,7 @@ ENDLESS = 100_000  # samples: a budget of time or a stop rule ends the study
 DONE = "memroom_done"  # stands in for a metric where none is named
 DRIVEN = "MEMROOM_TUNE_DRIVEN"  # trials cannot do without the program that holds the study
 
-_calls = 0  # of run and fit in this process so far
+_calls = itertools.count(1)  # of run and fit in this process
 held: List[int] = []  # descriptors for the command and its trials to inherit
 
 
@@ -133,13 +134,12 @@ class Study:
 
     def results(self) -> List[Result]:
         """Runs the study, or, in a process that is a trial of it, the trial."""
-        global _calls
-        _calls += 1
+        number = next(_calls)
         mine = os.environ.get(CALL)
         if mine is None:
-            return self._run(_calls)
-        if _calls < int(mine):  # a study before the one whose trial this is: it is over
-            path = os.path.join(os.path.dirname(os.environ[FOLDER]), "study-%d" % _calls)
+            return self._run(number)
+        if number < int(mine):  # a study before the one whose trial this is: it is over
+            path = os.path.join(os.path.dirname(os.environ[FOLDER]), "study-%d" % number)
             if not os.path.isdir(path):
                 raise RuntimeError(
                     "an earlier study of this program has gone with the program, and its results "
@@ -148,7 +148,7 @@ class Study:
             with open(os.path.join(path, "experiment")) as file:
                 self.experiment = file.read()
             return self._read(path)
-        if _calls == int(mine):
+        if number == int(mine):
             self._train(json.loads(os.environ["MEMROOM_PARAMS"]))
         raise SystemExit(0)  # also from a later call, where the script caught the first one
 

@@ -4,13 +4,14 @@ what it reports in a trial, as its callbacks for Lightning, Keras and XGBoost do
 
 import importlib.util
 import sys
+import threading
 from typing import Any, Callable, Dict
 
 from . import session
 from .config import note
 
 _SESSION = "ray.train._internal.session"
-training = False  # in a trial: the training function runs
+training = threading.Event()  # in a trial: the training function runs
 
 
 class _Later:
@@ -28,7 +29,7 @@ class _Later:
         ray.init, ray.is_initialized = self, self.started
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if training:
+        if training.is_set():
             return self.inner(*(args or self.args), **(kwargs or self.kwargs))
         if not self.wanted:
             note("ray.init waits until the training uses Ray; the study does not need it")
@@ -109,6 +110,5 @@ def train() -> None:
     """From now on this process trains: what it tells Ray is told to the study. Processes that Ray
     starts for it are Ray's own.
     """
-    global training
-    training = True
+    training.set()
     _when_imported(_SESSION, lambda module: setattr(module, "_session", _Session()))

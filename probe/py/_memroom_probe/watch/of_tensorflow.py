@@ -413,8 +413,7 @@ class TensorFlow:
 
         @functools.wraps(cls.__call__)  # a layer's
         def __call__(model: Any, *args: Any, **kwargs: Any) -> Any:
-            layer: Any = super(owner, model)
-            result = layer.__call__(*args, **kwargs)
+            result = super(owner, model).__call__(*args, **kwargs)  # type: ignore[misc]
             if (
                 not self._taping
                 and not self._fitting
