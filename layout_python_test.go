@@ -30,9 +30,9 @@ const (
 // pythonLayout is the same picture for Python: a folder or a file, and what it may import when it
 // is loaded or later. Folders and files that are not listed belong to the nearest above them.
 var pythonLayout = map[string]part{
-	base:                 {nil, "watch, fit and rehearse stand on it; what they need is handed in"},
-	start:                {[]string{base, base + "/entries.py", base + "/watch"}, "it starts the probe"},
-	base + "/entries.py": {[]string{base, "fit/py", "plan/rehearse"}, "it starts what the run asks for"},
+	base:                 {nil, "watch, fit and rehearse stand on it"},
+	start:                {[]string{base, base + "/entries.py", base + "/watch"}, "it starts all"},
+	base + "/entries.py": {[]string{base, "fit/py", "plan/rehearse"}, "it starts what a run asks for"},
 	base + "/aside.py":   {[]string{start}, "it finds the probe where it was installed"},
 	base + "/watch":      {[]string{base}, "it looks and changes nothing"},
 
