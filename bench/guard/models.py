@@ -190,6 +190,7 @@ def main() -> None:
     if asked.script:
         script(asked.script)
         return
+    os.environ["MEMROOM_BINARY"] = os.path.abspath(asked.memroom)
     sys.path.insert(0, os.path.join(HERE, os.pardir, os.pardir, "python"))
     import memroom
 
