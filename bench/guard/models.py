@@ -137,7 +137,15 @@ MODELS: dict[str, Callable[[], Made]] = {
     "llama": spoken("Llama", **decoder),
     "qwen2": spoken("Qwen2", **decoder),
     "mistral": spoken("Mistral", **decoder),
-    "t5": spoken("T5", d_model=128, d_ff=256, num_layers=2, num_heads=4, vocab_size=1000),
+    "t5": spoken(
+        "T5",
+        d_model=128,
+        d_ff=256,
+        num_layers=2,
+        num_heads=4,
+        vocab_size=1000,
+        decoder_start_token_id=0,
+    ),
     "bart": spoken(
         "Bart",
         d_model=128,
