@@ -125,7 +125,7 @@ def packed_images() -> None:
 def video() -> None:
     import torch
 
-    model = of("vit_pytorch.vivit.ViT")(
+    model = of("vit_pytorch.vivit.ViViT")(
         image_size=128,
         frames=16,
         image_patch_size=8,
