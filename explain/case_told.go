@@ -90,18 +90,6 @@ var moments = []moment{
 		shows: "in full-batch training the activations of all nodes and edges lie on the card together",
 		words: []ownCure{{remedy.InParts, "train on sampled neighbourhoods or clusters of the graph", "NeighborLoader(data, num_neighbors=[15, 10], batch_size=1024), or ClusterLoader; DGL: NeighborSampler([15, 10])"},
 			{remedy.SmallerLayer, "a smaller network: its activations count for every node", "fewer hidden channels, then fewer layers"}}},
-	{also: replayed, where: ofHost, always: true, fits: bareHostEnd, cause: CauseHostData,
-		detail: "kept_arrays", sure: 0.55,
-		says:  "the replay buffer may be what fills it",
-		shows: "it grows with every step until it has its full size",
-		words: []ownCure{{remedy.SmallerBuffer, "keep fewer steps in the replay buffer", "a tenth of replay size (replay.size, buffer_size, capacity), and uint8 for images"},
-			{remedy.FewerProcesses, "fewer environments at once", "fewer envs (num_envs, envs.amount): each is a process with its own copy"}}},
-	{said: re(`cach(?:e|es|ed|ing) (?:\w+ ){0,3}?(?:data|images|samples|frames)|cache[_-](?:dataset|images|data|ram)\b|dataset caching`), where: ofHost, always: true, fits: bareHostEnd,
-		cause: CauseHostData, detail: "kept_arrays", sure: 0.6,
-		says:  "the cache of the data set may be what fills it",
-		shows: "a cache in host memory grows until it holds every decoded sample, once for each worker or rank",
-		words: []ownCure{{remedy.WorkerCache, "no cache in host memory, or one on disk", "the setting that caches off, or to a local disk (LMDB, memmap, Arrow)"},
-			{remedy.DataLoaderWorkers, "where workers cache: fewer of them", "num_workers=2"}}},
 	{unless: re(`offload`), said: re(`optimi[sz]er(?:'s)? step|optimizer\.step|step of the optimi[sz]er|optimi[sz]er states?`), where: device, cause: CauseModel, detail: "optimizer_step", sure: 0.6,
 		says:  "what the model itself needs does not fit (weights, gradients, optimizer states)",
 		shows: "the optimizer makes its states in its first step",
@@ -129,7 +117,8 @@ var moments = []moment{
 		words: []ownCure{{remedy.SelectCard, "each rank on its own card, before anything touches CUDA", "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])); torch.load(..., map_location='cpu')"},
 			{remedy.DDP, "where it is nn.DataParallel: one process for each card", "torchrun --nproc_per_node=N with DistributedDataParallel"}}},
 	{said: rises, unless: risesWithSize, where: device, cause: CauseLeak, detail: "", sure: 0.55,
-		says: "memory is said to grow while it runs", shows: "something is kept from step to step: a loss with its graph, outputs in a list, a cache"},
+		says: "memory is said to grow while it runs", shows: "something is kept from step to step: a loss with its graph, outputs in a list, a cache",
+		cures: []remedy.ID{remedy.KeepLess}},
 	{said: rises, unless: risesWithSize, where: ofHost, cause: CauseLeak, detail: "growth_host",
 		sure: 0.55,
 		says: "host memory is said to grow while it runs", shows: "something is kept from step to step: by the loader's workers, in a list, in a cache"},
@@ -144,27 +133,6 @@ var moments = []moment{
 		cause: CauseHostData, detail: "", sure: 0.55,
 		says: "the data that is read may be held as a whole", shows: "what is read into lists, arrays or frames stays in host memory",
 		cures: []remedy.ID{remedy.StreamData, remedy.RaiseLimit}},
-	{said: re(`(?:not|never|n't) (?:be |been |being |get |gets )?(?:fully |completely )?(?:released?|freed|free|cleared|cleaned|returned|given back)|\bsecond (?:call|run|training|trial|fold)\b|(?:next|each|every) (?:fold|trial|run|model)\b`), where: device,
-		cause: CauseLeak, detail: "", sure: 0.55, unless: re(`\bvllm\b|\bsglang\b`),
-		says:  "what an earlier part of the same process made is still held",
-		shows: "tensors stay on the card as long as anything refers to them (a trainer, an exception, a cell's output)",
-		words: []ownCure{{remedy.ReleaseModels, "let go of the model, its optimizer and the trainer first", "del model, optimizer, trainer; gc.collect(); torch.cuda.empty_cache()"},
-			{remedy.FreshProcess, "a process of its own for each part", "run training, folds and evaluation as separate commands"}}},
-	{said: re(`(?:seq\w*|length|context|tokens?|ctx|max_?\w*len\w*)\b[^.\n]{0,40}?\b(?:[4-9]\d{3}|\d{5,6}|[4-9]k|\d{2,3}k)\b|\b(?:long(?:er)?|large(?:r)?) (?:context|sequence|input|prompt|document|text|audio)s?\b|长(?:文本|序列|上下文)`), where: device,
-		cause: CauseBatch, detail: "", sure: 0.6,
-		says:  "its sequences are long, and what is computed grows with their length",
-		shows: "activations and logits grow with every token of a sample",
-		cures: []remedy.ID{remedy.ShorterSequence, remedy.Checkpointing, remedy.Attention,
-			remedy.ChunkedLoss, remedy.MicroBatch}},
-	{said: re(`\blong (?:video|clip|movie)s?\b|\b(?:high|higher|large|larger|big|bigger|4k|full)[ -](?:res(?:olution)?|images?|pictures?|frames?|volumes?)\b|\b(?:image|input|frame|crop|volume)s?(?: (?:size|resolution|dimension)s?)?(?: (?:is|are|of|with|at))* \(?(?:[5-9]\d\d|\d{4,5}) ?[x×*] ?\d{3,5}|\b(?:[5-9]\d\d|\d{4,5}) ?[x×*] ?\d{3,5}(?: ?[x×*] ?\d+)?\b`), where: device,
-		cause: CauseBatch, detail: "", sure: 0.55,
-		says:  "its inputs are large, and what is computed grows with their size",
-		shows: "activations grow with the pixels, frames or voxels of one input",
-		cures: []remedy.ID{remedy.SmallerImage, remedy.MicroBatch, remedy.Checkpointing,
-			remedy.MixedPrecision}},
-	{said: re(`(?:when(?:ever)?|while|whilst|during|at|upon|before) ` + aFewWords + `load(?:s|ing|ed)?\b|\bload(?:ing)? (?:the |a |my |this )?(?:\w+ ){0,2}(?:model|weights|pipeline|checkpoint shards)|can(?:not|'t) (?:even )?load|from_pretrained|加载(?:模型|权重)`),
-		cause: CauseModel, detail: "load", sure: 0.6, fits: loadsInVain,
-		says: "it comes while the weights are loaded", shows: "no batch has run yet"},
 	{said: re(`\b(?:since|after) (?:\w+ ){0,3}?(?:upgrad|updat)\w*|(?:previous|old(?:er)?|earlier|prior) (?:version|release|commit)s?\b[^.\n]{0,60}(?:work|fine|ok|no problem|less|fit)|\bdowngrad\w+|\bregression\b|(?:works?|fine|ok) (?:with|in|on|using) (?:\w+ )?(?:version |v|==)\d+\.\d+`),
 		cause: CauseSetting, detail: "", sure: 0.55,
 		says:  "another release of a library is said to need less",
@@ -179,7 +147,6 @@ var (
 	atStart = re(`\b(?:first|very first|1st|initial) (?:training )?(?:step|iteration|iter|batch|forward|backward|epoch)|\bimmediate\w*|right away|straight away|\binstantly|at the (?:very )?(?:start|beginning)|as soon as|(?:before|without) (?:\w+ ){0,3}?(?:first|single|one) (?:step|iteration|batch)|\bstep 0\b|\bstart(?:s|ed|ing)? (?:of )?(?:the )?train|\bbeg[iu]n\w* (?:of )?(?:the )?train|刚开始|一开始`)
 	// risesWithSize is a rise with what is asked for, and a leak that is only asked about
 	risesWithSize = re(`\b(?:increas|gr[eo]w|ris|climb)\w*[^.\n]{0,20} (?:with|when|as|if) (?:an? |the |larger |more |bigger |i (?:use|increase|set) )*(?:\w+ )?(?:batch|resolution|length|size|number|context|image)|\bleak\w*(?: here| maybe)?\s?\?`)
-	replayed      = re(`\breplay(?:[/._ ](?:size|buffer|ratio|memory)|buffer)|experience (?:replay|buffer)|\bdreamer|\bmuzero\b|\brainbow\b`)
 )
 
 // bareHostEnd reports whether host memory ran out without a traceback or a figure of what was
@@ -197,12 +164,6 @@ func manyProcesses(f *Facts) bool {
 
 // manyWeights is the size of a model in its name, in billions of weights.
 var manyWeights = re(`(?:\b|[a-z_-])(\d{1,3}(?:\.\d{1,2})?) ?b\b`)
-
-// loadsInVain reports whether nothing says that the weights were loaded well.
-func loadsInVain(f *Facts) bool { return !loadedWell.MatchString(f.Said.Of) }
-
-// loadedWell is what people say of weights that did fit.
-var loadedWell = re(`load\w*[^.\n]{0,40}(?:finish|success|\bdone|complet|\bfine|\bok\b|\bworks?\b)|after (?:\w+ )?load`)
 
 // weightsOf is what the weights of the model that is named take, packed as the text says.
 func weightsOf(f *Facts) (event.Bytes, string) {
@@ -340,10 +301,7 @@ func toldCase(f *Facts, _ Sums) (judged, bool) {
 	if !onCard(c) {
 		return judged{}, false
 	}
-	j := judged{cause: CauseUnknown, detail: "open"}.
-		also("the text does not say when it happens: at the start the step itself is too large, later something grows")
-	j.cures = f.makesSmaller()
-	return j, true
+	return judged{cause: CauseUnknown, detail: "told"}, true
 }
 
 // byMoment explains an end by what the person writes about it.

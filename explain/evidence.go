@@ -59,6 +59,7 @@ var claims = map[string]claim{
 	"padded":     rule("XLA's own words about a layout", nil, worded(padded)),
 	"gathered":   rule("nothing: it claims no cause", nil),
 	"open":       rule("nothing: it claims no cause", nil),
+	"told":       rule("nothing: it claims no cause", nil),
 	"optimizer_step": rule("frames or nodes of an optimizer",
 		[]doubt{deeper, statesExist, epochPassed, growthSeen},
 		stageOf("optimizer_step"), worded(optimizerNode)),

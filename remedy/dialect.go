@@ -77,7 +77,7 @@ var inWords = map[ID]string{
 	FreshProcess:    "one process for each model or trial",
 	ClearSession:    "clear_session of the backend before the next model is built",
 	ShorterSequence: "a smaller maximum length where the input is cut",
-	SmallerImage:    "a smaller width and height where the images are read; or tiles",
+	SmallerImage:    "a smaller width and height where the images are read",
 	SaveSharded: "let each rank write its own part, or copy to host memory first, in the settings of the " +
 		"library that saves",
 	LongestBatch: "sort or group the samples by length or size, and cut what is beyond a limit",

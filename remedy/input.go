@@ -57,7 +57,7 @@ func inputs() []*Remedy {
 					"test_cfg=dict(mode='slide', crop_size=(512, 512), stride=(341, 341))"}
 			}
 			if job.Facts != nil && (!job.Facts[VisionSeen] || job.Facts[Drawing] || job.Facts[Windowed]) {
-				return How{Args: "a smaller width and height where the images are read or asked for; or tiles"}
+				return How{Args: "a smaller width and height where the images are read or asked for"}
 			}
 			return How{Code: "transforms.Resize((" + side + ", " + side + "))"}
 		},

@@ -156,7 +156,7 @@ func (r *Remedy) titleFor(job Job) string {
 	case r.ID == ServingShare && (job.Program == "llama.cpp" || job.Program == "ollama"):
 		return "use a shorter context, a smaller batch of the prompt, or fewer layers on the card"
 	case r.ID == SmallerImage && !job.trains():
-		return "use smaller images, or tiles of them"
+		return "use smaller images"
 	case r.ID == Detach && job.Framework == TensorFlow:
 		return "keep numbers, not tensors"
 	case r.ID == Detach && !job.trains():
