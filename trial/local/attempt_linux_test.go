@@ -136,7 +136,7 @@ func TestCameToItsLimit(t *testing.T) {
 		g := groupOf(t, c.version, map[string]string{
 			"memory.max_usage_in_bytes": fmt.Sprintln(int64(c.most))})
 		r := &running{group: g, hold: c.hold, limit: 10 * mib, most: c.seen}
-		if r.lookFull(); r.wasFull != c.full || r.keptStill() != c.now {
+		if r.lookFull(r.limit, 0); r.wasFull != c.full || r.keptStill() != c.now {
 			t.Errorf("%s: full %v, now %v", name, r.wasFull, r.keptStill())
 		}
 	}
@@ -167,8 +167,23 @@ func TestALimitRaisedBeforeTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.stoodAt = r.stoodAt.Add(-c.since)
-		if r.lookFull(); r.keptStill() != c.want {
+		if r.lookFull(r.limit, 0); r.keptStill() != c.want {
 			t.Errorf("%s: kept still %v", name, r.keptStill())
+		}
+	}
+}
+
+// TestACgroupThatIsGoneAtTheEnd: the peak that the keeper read before the cgroup went is what shows
+// that an attempt ended at its limit.
+func TestACgroupThatIsGoneAtTheEnd(t *testing.T) {
+	const mib = event.MiB
+	for _, c := range []struct {
+		peak event.Bytes
+		want bool
+	}{{200 * mib, true}, {150 * mib, false}, {0, false}} {
+		r := &running{group: groupOf(t, 1, nil), hold: true, limit: 200 * mib}
+		if r.lookFull(r.limit, c.peak); r.keptStill() != c.want {
+			t.Errorf("peak %s: kept still %v", c.peak, r.keptStill())
 		}
 	}
 }

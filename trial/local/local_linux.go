@@ -255,7 +255,7 @@ func (b *Backend) newFront(r *running) *supervise.Front {
 	front.Exited = func(exit event.Exit) {
 		if exit.Code != 0 {
 			r.mu.Lock()
-			r.lookFull()
+			r.lookFull(r.limit, exit.CgroupPeak)
 			r.endFull = r.keptStill()
 			r.mu.Unlock()
 		}
@@ -512,19 +512,21 @@ func brokenAtLimit(o trial.Outcome) bool {
 	return false
 }
 
-// lookFull notes whether the attempt came to the present limit of its cgroup. Version 2 slows it
-// down before that. The caller holds the lock.
-func (r *running) lookFull() {
+// lookFull notes whether the attempt came to a limit of its cgroup, of which known is the most that
+// is known to have been in use. Version 2 slows it down before that. The caller holds the lock.
+func (r *running) lookFull(limit, known event.Bytes) {
 	const batch = 256 * event.KiB // in which the kernel counts
-	if r.group == nil || !r.hold || r.group.Version != 1 {
+	if r.group == nil || !r.hold || r.group.Version != 1 || limit == 0 {
 		return
 	}
-	most, err := number(r.group, "memory.max_usage_in_bytes")
-	if err == nil && most >= r.limit-batch {
-		r.wasFull = r.wasFull || most > r.most
-		r.stood, r.stoodAt = r.limit, time.Now()
+	if most, err := number(r.group, "memory.max_usage_in_bytes"); err == nil {
+		known = max(known, most) // else the cgroup has gone with the last process
 	}
-	r.most = max(r.most, most)
+	if known >= limit-batch {
+		r.wasFull = r.wasFull || known > r.most
+		r.stood, r.stoodAt = limit, time.Now()
+	}
+	r.most = max(r.most, known)
 }
 
 // keptStill reports whether an attempt that ends now came to its limit a short while ago and has

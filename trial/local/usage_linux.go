@@ -211,7 +211,6 @@ func (b *Backend) slackOf(r *running) event.Bytes {
 // lower. Version 2 slows down where the reservation ends. The caller holds the lock.
 func (r *running) setLimit(reserved, slack event.Bytes) error {
 	limit := reserved + slack
-	r.lookFull()
 	names := []string{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes"}
 	if r.group.Version == 2 {
 		names = []string{"memory.max"}
@@ -228,7 +227,9 @@ func (r *running) setLimit(reserved, slack event.Bytes) error {
 			return err
 		}
 	}
+	before := r.limit
 	r.reserved, r.limit = reserved, limit
+	r.lookFull(before, 0) // only now nothing can come to the old limit any more
 	return nil
 }
 
