@@ -118,7 +118,7 @@ def train(config):
 grid = tune.Tuner(train, param_space={"fails": tune.grid_search([False, True])},
     tune_config=tune.TuneConfig(metric="loss", mode="min", max_concurrent_trials=1),
     run_config=tune.RunConfig(failure_config=tune.FailureConfig(fail_fast=True), verbose=0)).fit()
-print("FUNCTION", [(r.state, len(r.history), r.error) for r in grid], ray.is_initialized())
+print("FUNCTION", [(r.state, len(r.history), r.error) for r in grid], ray._private.worker.global_worker.connected)
 
 grid = tune.Tuner(lambda config: tune.report({"loss": "good"}),
     tune_config=tune.TuneConfig(metric="loss", mode="min")).fit()
