@@ -101,20 +101,20 @@ class Account(Clock):
         """The first looks are made whatever they take, further ones once there is time for them."""
 
         def carry_out():
-            self.work(900 * MS)
-            guard.asked(900 * MS)
+            self.work(1100 * MS)
+            guard.asked(1100 * MS)
 
         step = guard.hook("step", heavy=True, needed=True)(carry_out)
         for times in range(1, 3):
             self.assertTrue(guard.may_ask())
             step()
-            self.assertEqual(guard.cost()[0], times * 900 * MS)
+            self.assertEqual(guard.cost()[0], times * 1100 * MS)
         self.assertFalse(guard.may_ask())
         self.assertFalse(guard.may_ask())
         self.assertEqual(
             [(kind, told["part"]) for kind, told in self.told], [("given_up", "looks")]
         )
-        self.waits(530000 * MS)
+        self.waits(650000 * MS)
         self.assertFalse(guard.may_ask())  # 0.5 % of it is less than three looks
         self.waits(20000 * MS)
         self.assertTrue(guard.may_ask())

@@ -43,8 +43,8 @@ NOTE_NS = 700
 # the promise, and the time over which the governor holds hooks to it
 PROMISE, WINDOW_NS = 0.005, 10000000000
 # Looks in each process before the promise counts: two whatever they take, as what grew shows from
-# one to the next, and more while they are short: a leak with several holders needs a few.
-ASKED, ASKED_NS = 2, 500000000
+# one to the next, and more while they are short: a leak after a rise that was none needs four.
+ASKED, ASKED_NS = 2, 2000000000
 
 
 class Ledger:
