@@ -200,7 +200,7 @@ lr = "loguniform(1e-3,5e-3)"
 	return n
 }
 
-// figure is what one of the places tells, sizes in words.
+// figure is the text in which one of the places shows a number, sizes in words.
 func (n *numbers) figure(t *testing.T, p telling) string {
 	t.Helper()
 	answer := n.answer(t, p.from)

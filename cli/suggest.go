@@ -54,7 +54,7 @@ func usageProblem(parse *kong.ParseError) string {
 	return message
 }
 
-// missingArgument says what a command still needs, in the words of its help.
+// missingArgument returns what a command still needs, in the words of its help.
 func missingArgument(node *kong.Node, wanted string) string {
 	text := strings.TrimPrefix(node.Path(), "memroom ") + " needs " + strings.ReplaceAll(wanted,
 		"\"", "")

@@ -165,7 +165,7 @@ func manyProcesses(f *Facts) bool {
 // manyWeights is the size of a model in its name, in billions of weights.
 var manyWeights = re(`(?:\b|[a-z_-])(\d{1,3}(?:\.\d{1,2})?) ?b\b`)
 
-// weightsOf is what the weights of the model that is named take, packed as the text says.
+// weightsOf returns the bytes of the weights of the model that the text names, and their type.
 func weightsOf(f *Facts) (event.Bytes, string) {
 	m := manyWeights.FindStringSubmatch(f.Said.Of + f.text)
 	if m == nil {
@@ -286,7 +286,7 @@ func besideEngine(f *Facts) []ownCure {
 var namedInProse = []string{"torch_device", "torch_class", "device_generic", "any_generic",
 	"torch_mps"}
 
-// toldCase explains an end that only a person tells of, be it with the name of a program's message.
+// toldCase explains an end that only a person describes, perhaps with the name of a message.
 func toldCase(f *Facts, _ Sums) (judged, bool) {
 	c := f.Crash
 	named := onCard(c) && c.Sure <= 0.6 && len(c.Frames) == 0 && c.Requested == nil &&

@@ -8,7 +8,7 @@ import (
 	"memroom/event"
 )
 
-// KindTold is a shortage that a person tells of in prose, where no message of a program stands.
+// KindTold is a shortage that a person describes in prose, without a program's message.
 const KindTold = "told"
 
 // Certainty of a shortage that is told: below what a message gives, above a rumour.
@@ -27,7 +27,7 @@ const (
 	toldKind   = `(?:(?:gpu|cuda|device|video|graphics?|card|system|host|cpu|main|server|machine|node|physical|the|all|available|of|my|its|any|free|shared|unified|hbm|tpu|npu|mps|swap|enough|total) )*`
 )
 
-// asserted are sentences in which somebody says that memory ran out.
+// asserted matches sentences that report that memory ran out.
 var asserted = []*expression{
 	later(`(?i)\b(?:go(?:es|ing|ne)?|went|r[ua]n(?:s|ning)?|fall(?:s|ing)?|becom(?:es?|ing)|is|was|are|gets?|got|getting|still|always|immediately|then|quickly|eventually|soon|directly|just|will|instantly|suddenly|easily) ` +
 		`(?:\w+ ){0,2}?(?:out[ -]of[ -]` + toldKind + toldMemory + `|o\.?o\.?m\b|short (?:of|on) ` + toldKind + toldMemory + `|low on ` + toldKind + toldMemory + `)`),
@@ -166,7 +166,7 @@ func unwrapped(lines []Line) []Line {
 	return whole
 }
 
-// claims reports where a sentence says that memory ran out, and whether it takes that back.
+// claims reports where a sentence asserts that memory ran out, and whether it takes that back.
 func (s *sentence) claims(is *expression) bool {
 	at := is.FindStringIndex(s.text)
 	if at == nil {
