@@ -62,7 +62,7 @@ var mutual = map[[2]string]string{
 	{"lint/py/flow.py", "lint/py/calls.py"}: "the analysis of a function asks for that of those it calls",
 	{"python/memroom/sharing.py", "python/memroom/shared_types.py"}: "a handle that is unpickled " +
 		"may hold any type, and every type is pickled as a handle",
-	{"python/memroom/tune/notebook.py", "python/memroom/tune/study.py"}: "a trial of a notebook's " +
+	{"python/memroom/tune/detached.py", "python/memroom/tune/study.py"}: "a trial of a notebook's " +
 		"study builds that study again",
 }
 

@@ -184,7 +184,7 @@ for cls in ("Result", "ResultGrid", "ExperimentAnalysis", "Checkpoint", "Callbac
             members.append((cls, n))
 print("MEMBERS", members)
 
-public = [n for n in dir(theirs) if not n.startswith("_")
+public = list(theirs.__all__) + [n for n in dir(theirs) if not n.startswith("_")
           and not isinstance(getattr(theirs, n), types.ModuleType) or n in ("schedulers", "search", "stopper")]
 text = open(sys.argv[1]).read()
 table = dict(re.findall(r"^\| .(\w+). \| (here|not here)", text, re.M))

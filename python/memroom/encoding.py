@@ -10,6 +10,7 @@ import marshal
 import pickle
 import struct
 import sys
+import types
 from collections import abc
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
@@ -55,7 +56,7 @@ def write(writer: Writer, thing: Any) -> int:
     if kind == "arrow":
         return _write_arrow(writer, thing)
     if kind == "frame":
-        return _describe(writer, ("frame", _write_buffers(writer, _shareable_frame(thing))))
+        return _describe(writer, ("frame", write_values(writer, _shareable_frame(thing))))
     raise CannotShare(_unknown(thing))
 
 
@@ -276,9 +277,11 @@ def _count(thing: Any, depth: int) -> int:
 class _Pickler(pickle.Pickler):
     """Keeps the contents of arrays and tensors out of the pickle, to be mapped."""
 
-    def __init__(self, file: Any, buffers: List[Tuple[Any, bool]]) -> None:
+    def __init__(
+        self, file: Any, buffers: List[Tuple[Any, bool]], met: Optional[Set[Any]] = None
+    ) -> None:
         super().__init__(file, 5, buffer_callback=self.take)
-        self.buffers = buffers
+        self.buffers, self.met = buffers, met
         self.tensors: Dict[int, Any] = {}
 
     def take(self, buffer: Any) -> bool:
@@ -287,6 +290,8 @@ class _Pickler(pickle.Pickler):
         return False
 
     def reducer_override(self, thing: Any) -> Any:
+        if self.met is not None:
+            self.met.add(kind_of(thing))
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
         if numpy is not None and type(thing) in (numpy.ndarray, numpy.memmap):
             return NotImplemented if thing.dtype.hasobject else self.array(numpy, thing)
@@ -334,10 +339,15 @@ def _tensor(raw: Any, dtype: Any, shape: Tuple[int, ...]) -> Any:
     return torch.frombuffer(raw, dtype=dtype).reshape(shape)
 
 
-def _pickle(thing: Any) -> Tuple[bytes, List[Tuple[Any, bool]]]:
+def kind_of(thing: Any) -> Any:
+    """The function or class that a pickle of the thing names."""
+    return thing if isinstance(thing, (type, types.FunctionType)) else type(thing)
+
+
+def _pickle(thing: Any, met: Optional[Set[Any]] = None) -> Tuple[bytes, List[Tuple[Any, bool]]]:
     out, buffers = io.BytesIO(), []  # type: Tuple[io.BytesIO, List[Tuple[Any, bool]]]
     try:
-        _Pickler(out, buffers).dump(thing)
+        _Pickler(out, buffers, met).dump(thing)
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
         raise CannotShare("a %s cannot be shared: %s" % (type(thing).__name__, error)) from None
     return out.getvalue(), buffers
@@ -352,8 +362,11 @@ def _place(writer: Writer, data: bytes, buffers: List[Tuple[Any, bool]]) -> byte
     return b"".join(parts) + data
 
 
-def _write_buffers(writer: Writer, thing: Any) -> Tuple[int, int]:
-    data, buffers = _pickle(thing)
+def write_values(writer: Writer, thing: Any, met: Optional[Set[Any]] = None) -> Tuple[int, int]:
+    """Writes any object for decode_buffers: what pickle makes of it, and its arrays and tensors
+    beside that. Returns where it begins and ends; the classes and functions in it go to met.
+    """
+    data, buffers = _pickle(thing, met)
     blob = _place(writer, data, buffers)
     return writer.write(blob), writer.at
 

@@ -61,6 +61,10 @@ class Segment:
         inherited = _inherit(self.descriptor)
         if inherited is None:
             _handed_out[self.token] = self  # whoever unpickles it may do so after we let go of it
+        return self.place(inherited)
+
+    def place(self, inherited: Any = None) -> Tuple[Any, ...]:
+        """As handle, for a caller who keeps this object until the other process has it."""
         return self.token, inherited, os.getpid(), self.descriptor, socket.gethostname()
 
 

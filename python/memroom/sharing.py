@@ -29,7 +29,7 @@ def share(data: Any, folder: Optional[str] = None) -> Any:
     Elements come out as ordinary Python objects, copies of their own; arrays as read-only views;
     tensors as views whose changes stay in the process that made them.
     """
-    if isinstance(data, (SharedList, SharedDict)) or getattr(data, "_memroom_node", None):
+    if is_shared(data):
         return data
     if isinstance(data, AS_IS):
         return data  # nothing in it to copy but one reference count
@@ -42,6 +42,11 @@ def share(data: Any, folder: Optional[str] = None) -> Any:
             writer.abandon()
         raise _explained(error, folder) from (None if isinstance(error, TypeError) else error)
     return node_at(segment, segment.root)
+
+
+def is_shared(data: Any) -> bool:
+    """Whether share returned this object."""
+    return isinstance(data, (SharedList, SharedDict)) or bool(getattr(data, "_memroom_node", None))
 
 
 def _container(data: Any) -> Any:

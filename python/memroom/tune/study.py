@@ -97,6 +97,8 @@ class Study:
         self.quiet = False
         self.failure: Any = FailureConfig()
         self.keep: Any = None
+        self.every = 0  # steps of a class between its checkpoints; 0: none
+        self.shared: Any = None  # what with_parameters holds, for trials to map
         self.experiment = ""
 
     def configure(
@@ -121,6 +123,9 @@ class Study:
         self.storage = _folder_of(storage_path)
         self.failure = failure_config or FailureConfig()
         self.keep = checkpoint_config
+        self.every = getattr(checkpoint_config, "checkpoint_frequency", 0) or 0
+        if isinstance(self.rule, schedulers.PopulationBasedTraining) and not self.every:
+            self.every = 1  # the others may go on from any
         self.callbacks = list(callbacks or [])
         self.reporter = None if progress_reporter is None else reporter_of(progress_reporter)
         self.concurrent = max_concurrent_trials or self.concurrent
@@ -273,12 +278,9 @@ class Study:
 
     def _saves(self, result: Dict[str, Any], done: bool) -> bool:
         """Whether a class makes a checkpoint after this step."""
-        every = getattr(self.keep, "checkpoint_frequency", 0) or 0
-        if isinstance(self.rule, schedulers.PopulationBasedTraining) and not every:
-            every = 1  # the others may go on from any
         if done and getattr(self.keep, "checkpoint_at_end", None):
             return True
-        return bool(every) and int(result["training_iteration"]) % every == 0
+        return bool(self.every) and int(result["training_iteration"]) % self.every == 0
 
     # In the program that starts the study.
 
@@ -304,6 +306,7 @@ class Study:
             code = self._work(call, folder)
         finally:
             driver.close()
+            self.shared = None
         results = self._read(folder)
         driver.settle(results)
         if code == 130:
@@ -349,11 +352,17 @@ class Study:
 
     def _command(self, folder: str) -> List[str]:
         """What starts a trial."""
-        if _script() is not None:
-            return _this_script()
-        from . import notebook
+        from . import detached
 
-        return notebook.command(self, folder)
+        words = _script()
+        if words is None:
+            return detached.of_notebook(self, folder)
+        found = None
+        try:
+            found = detached.of_script(self, folder, words)
+        except (RuntimeError, TypeError, OSError) as error:
+            note("each trial makes a copy of what with_parameters holds: %s" % error)
+        return found or _this_script()
 
     def _described(self, call: int, folder: str) -> Dict[str, Any]:
         parameters: Dict[str, Any] = {}
@@ -563,7 +572,7 @@ def _this_script() -> List[str]:
 def _shown(words: List[str]) -> int:
     """Runs a command whose output is for the user; in a notebook it stands below the cell."""
     if _script() is None:
-        from . import notebook
+        from . import detached
 
-        return notebook.run(words, held)
+        return detached.run(words, held)
     return subprocess.run(words, pass_fds=held).returncode
