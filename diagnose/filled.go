@@ -142,6 +142,9 @@ func deepest(grown []Grown) (at Grown) {
 			}
 		}
 		if best.Line == 0 || float64(sums[best.Frame]) < most*float64(all) {
+			if kept := keeps(grown, depth); kept.Line != 0 {
+				at.Lines, at.Bytes = append(at.Lines, kept), all
+			}
 			break
 		}
 		grown = slices.DeleteFunc(slices.Clone(grown), func(g Grown) bool {
@@ -162,6 +165,24 @@ func deepest(grown []Grown) (at Grown) {
 	}
 	return at
 }
+
+// keeps returns the line that puts what its neighbours make into a list, where all of memory grew
+// in one function at a depth of the stacks. It is often too short to be where most of it grew.
+func keeps(grown []Grown, depth int) (kept Line) {
+	var most event.Bytes
+	for _, g := range grown {
+		if depth >= len(g.Lines) || g.Lines[depth].File != grown[0].Lines[depth].File ||
+			g.Lines[depth].Name != grown[0].Lines[depth].Name {
+			return Line{}
+		}
+		if g.Bytes > most && appends.MatchString(g.Lines[depth].Code) {
+			most, kept = g.Bytes, g.Lines[depth]
+		}
+	}
+	return kept
+}
+
+var appends = lazyregexp.New(`\.(append|extend)\(`)
 
 // What one call makes goes with it, unless it stores it; what its caller gathers from many calls
 // stays.

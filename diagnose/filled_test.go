@@ -50,6 +50,11 @@ func TestFilledNamesTheLineThatHolds(t *testing.T) {
 			{Lines: []Line{main, collect, line(4, "raw = read(path)")}, Bytes: 500 * mib, Held: 700 * mib},
 			{Lines: []Line{main, collect, line(5, "return raw / 255")}, Bytes: 100 * mib, Held: 700 * mib}},
 			"train.py:20"},
+		{"lines of a loop share it, one of them keeps it", []Grown{
+			{Lines: []Line{main, line(4, "words = text.split()")}, Bytes: 250 * mib, Held: 300 * mib},
+			{Lines: []Line{main, line(6, "rows.append(words)")}, Bytes: 150 * mib, Held: 700 * mib},
+			{Lines: []Line{main, line(5, "counts.update(words)")}, Bytes: 200 * mib, Held: 700 * mib}},
+			"`rows.append(words)` at train.py:6 filled host memory: it grew by 600MiB"},
 		{"a call that stores", []Grown{
 			{Lines: []Line{main, collect, line(4, "self.kept[i] = read(path)")}, Bytes: 500 * mib,
 				Held: 700 * mib}}, "train.py:4"},

@@ -148,7 +148,8 @@ func (m *Monitor) newLimits() {
 	m.alarm = alarm{job: &m.job, record: &m.record}
 	m.relief = relief{record: &m.record, judge: &m.judge, hearer: &m.hearer}
 	m.stands = whereabouts{job: &m.job, record: &m.record, ways: map[int]probe.Where{},
-		asked: map[int]time.Duration{}, heard: map[string]int64{}, reads: map[string]reading{}}
+		asked: map[int]time.Duration{}, owed: map[string]owed{}, heard: map[string]int64{},
+		reads: map[string]reading{}}
 }
 
 func listen(conn *net.UnixConn, to chan<- told) {

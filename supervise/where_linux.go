@@ -34,6 +34,7 @@ type whereabouts struct {
 	resident map[int]event.Bytes // of each process then
 
 	asked map[int]time.Duration // a process that has not answered -> how long it had run when asked
+	owed  map[string]owed       // a file of answers -> what a late one will be about
 	heard map[string]int64      // how much of each file of answers was read
 	reads map[string]reading
 }
@@ -43,6 +44,12 @@ type whereabouts struct {
 type reading struct {
 	stack []event.Frame
 	left  event.Bytes // by which memory may still grow for it
+}
+
+// owed is a process that has not answered: it had no processor, or is in the kernel.
+type owed struct {
+	who   *person
+	grown diagnose.Grown // while it did not
 }
 
 // One ask interrupts the main thread for some 50 microseconds. There are at most asksToLimit on the
@@ -87,23 +94,26 @@ func (w *whereabouts) check(s event.Sample, limit event.Bytes) {
 	if who == nil {
 		return
 	}
-	stack, err := w.ask(who.pid, grew)
-	if err != nil {
-		return
+	g := diagnose.Grown{Bytes: grew, Held: held, Worker: w.job.people.startedByPython(who.pid)}
+	if stack, err := w.ask(who, &g); err == nil {
+		w.stood(who, stack, g)
 	}
+}
+
+// stood keeps where a process stood while memory grew.
+func (w *whereabouts) stood(who *person, stack []event.Frame, g diagnose.Grown) {
 	own, called := diagnose.Stood(stack)
 	if len(own) == 0 {
 		return
 	}
-	g := diagnose.Grown{Called: called, Bytes: grew, Held: held,
-		Worker: w.job.people.startedByPython(who.pid)}
+	g.Called = called
 	for _, frame := range own[:min(len(own), mostDepth)] {
 		g.Lines = append(g.Lines, diagnose.Line{Frame: frame, Code: w.code(who.pid, frame)})
 	}
 	w.keep(g)
 	last := own[len(own)-1]
 	w.record.happenedJSON("where", who.pid, who.rank, fmt.Sprintf("%s:%d", last.File, last.Line),
-		map[string]any{"held": held, "grew": grew, "frames": stack[:min(len(stack), mostDepth)]})
+		map[string]any{"held": g.Held, "grew": g.Bytes, "frames": stack[:min(len(stack), mostDepth)]})
 }
 
 // pace returns the time until the next reading: shorter while memory climbs, because a program can
@@ -134,7 +144,8 @@ func (w *whereabouts) grownMost() (most *person) {
 
 // ask returns the stack of a process's main thread, innermost frame first. Where it does not answer
 // and had said that it reads a large file, that is where it stands, until memory grew by its size.
-func (w *whereabouts) ask(pid int, grew event.Bytes) ([]event.Frame, error) {
+func (w *whereabouts) ask(who *person, g *diagnose.Grown) ([]event.Frame, error) {
+	pid := who.pid
 	way, ok := w.wayTo(pid)
 	if !ok {
 		return nil, errors.New("it cannot be asked")
@@ -149,6 +160,10 @@ func (w *whereabouts) ask(pid int, grew event.Bytes) ([]event.Frame, error) {
 		return nil, err
 	}
 	w.hear(file, way.Path, before)
+	if o, ok := w.owed[way.Path]; ok && o.who == who {
+		g.Bytes += o.grown.Bytes
+	}
+	delete(w.owed, way.Path)
 	main := w.thread(pid, pid)
 	if _, asked := w.asked[pid]; !asked || !main.awaits(way.Signal) {
 		w.asked[pid] = main.ran()
@@ -162,7 +177,7 @@ func (w *whereabouts) ask(pid int, grew event.Bytes) ([]event.Frame, error) {
 		return stack, nil
 	}
 	if r := w.reads[way.Path]; r.left > 0 && way == w.ways[pid] {
-		r.left -= grew
+		r.left -= g.Bytes
 		w.reads[way.Path] = r
 		return r.stack, nil
 	}
@@ -177,6 +192,7 @@ func (w *whereabouts) ask(pid int, grew event.Bytes) ([]event.Frame, error) {
 			}
 		}
 	}
+	w.owed[way.Path] = owed{who, *g}
 	return nil, errors.New("no answer")
 }
 
@@ -241,7 +257,8 @@ func (t thread) has(mask string, signal int) bool {
 	return hasSignal(filepath.Join(t.dir, "status"), mask, signal)
 }
 
-// hear takes what a process said by itself since it was last asked: `reads BYTES` and its stack.
+// hear takes what a process wrote since it was last heard: a late answer, or by itself
+// `reads BYTES` and its stack.
 func (w *whereabouts) hear(file *os.File, path string, end int64) {
 	from := max(w.heard[path], end-mostOfAnswer)
 	text, err := io.ReadAll(io.NewSectionReader(file, from, end-from))
@@ -251,6 +268,11 @@ func (w *whereabouts) hear(file *os.File, path string, end int64) {
 	w.heard[path] = end
 	at := bytes.LastIndex(text, []byte("reads "))
 	if at < 0 {
+		stack := parseStack(text[bytes.LastIndex(text, []byte("hread 0x"))+1:])
+		if late, ok := w.owed[path]; ok && len(stack) > 0 {
+			delete(w.owed, path)
+			w.stood(late.who, stack, late.grown)
+		}
 		return
 	}
 	size, stack, _ := bytes.Cut(text[at+len("reads "):], []byte("\n"))
@@ -355,13 +377,22 @@ func (w *whereabouts) code(pid int, frame event.Frame) string {
 	return ""
 }
 
-// end forgets the processes of an attempt and removes the files in which they answered.
+// end hears the late answers of an attempt's processes, forgets them and removes their files.
 func (w *whereabouts) end() {
+	for path := range w.owed {
+		if file, err := os.Open(path); err == nil {
+			if end, err := file.Seek(0, io.SeekEnd); err == nil {
+				w.hear(file, path, end)
+			}
+			file.Close()
+		}
+	}
 	for _, way := range w.ways {
 		_ = os.Remove(way.Path)
 	}
 	clear(w.ways)
 	clear(w.asked)
+	clear(w.owed)
 	clear(w.heard)
 	clear(w.reads)
 }

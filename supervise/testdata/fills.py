@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import signal
 import sys
 import tempfile
 import threading
@@ -106,6 +107,22 @@ def attribute():
                 self.rows.append(np.full(MB // 8, i, dtype=np.float64))  # fills
 
     return Data()
+
+
+def late():
+    """Hears the signal only when nobody waits for its answer any more."""
+    number = {signal.SIGRTMAX - 3}
+
+    def grow():
+        signal.pthread_sigmask(signal.SIG_BLOCK, number)
+        rows = np.full(8 * MB, 1.0)
+        time.sleep(0.2)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, number)
+        return rows
+
+    kept = []
+    while True:
+        kept.append(grow())  # fills
 
 
 def generator():
