@@ -90,7 +90,38 @@ func (x *Explanation) advise(saving Saving) {
 	if len(concrete) > 0 { // advice that names no place is dropped if other advice does
 		x.Remedies = concrete
 	}
+	x.Remedies = x.licensed(x.Remedies)
+	x.ownLevers(x.most(saving))
 	x.Remedies = x.Remedies[:min(len(x.Remedies), x.most(saving))]
+}
+
+// ofWall are the settings that decide how much of a memory a job takes, most telling first.
+var ofWall = map[event.Where][]Quantity{
+	event.WhereGPU:  {Tokens, Samples, Length, Side, Count, Answers, Boxes, Share},
+	event.WhereMPS:  {Tokens, Samples, Length, Side, Count, Answers},
+	event.WhereHost: {Processes, Workers, Buffered}, event.WhereCgroup: {Processes, Workers, Buffered},
+	event.WhereShm: {Workers},
+}
+
+// ownLevers adds settings that stand in the text, where too little else is left to say and the
+// cause is open.
+func (x *Explanation) ownLevers(most int) {
+	if x.facts == nil || x.job.Facts == nil || x.Cause != CauseUnknown && x.Confidence >= sureOfPieces ||
+		len(x.words)+len(x.given) > 0 || x.Tensor != "" || x.Cause == CauseNeighbour ||
+		x.Cause == CauseSetting || x.Cause == CauseShm {
+		return
+	}
+	for _, q := range ofWall[x.Where] {
+		id := remedyOf[q]
+		r, ok := remedy.Find(id)
+		if _, own := x.facts.ownKey(id); !ok || !own || x.has(id) || x.job.On[id] != "" ||
+			len(x.Remedies) >= most || (q == Samples || q == Tokens) && x.facts.ranBefore() {
+			continue
+		}
+		if a, ok := x.facts.reach(adviceOf(r, x.job), x.sums); ok {
+			x.Remedies = append(x.Remedies, a)
+		}
+	}
 }
 
 // vague are words for a library whose settings we do not know.

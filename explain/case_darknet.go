@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"fmt"
 	"strconv"
 
 	"memroom/lazyregexp"
@@ -26,7 +27,7 @@ func darknetParts(f *Facts, _ Sums) (judged, bool) {
 		return judged{}, false
 	}
 	smaller := ownCure{remedy.SmallerImage, "a smaller input of the network, and one that stays so",
-		"width=416 height=416 in [net] (multiples of 32), random=0 in every [yolo]: with random=1 the input grows up to 1.4 times"}
+		f.smallerNet() + " in [net] (multiples of 32), random=0 in every [yolo]: with random=1 the input grows up to 1.4 times"}
 	if n > parts {
 		j := because(CauseBatch, "", 0.6, "batch %d in %d subdivisions is %d images at once", n, parts,
 			n/parts).
@@ -40,5 +41,19 @@ func darknetParts(f *Facts, _ Sums) (judged, bool) {
 	j = j.also("where random=1 is set the network's input changes every 10 batches, so that it fails after some time")
 	j.words = []ownCure{smaller}
 	j.cures = []remedy.ID{remedy.SmallerImage}
-	return j.saying("one image alone is too large for the network's input size"), true
+	return j.saying("it computes one image at a time already: the network's input is too large"), true
+}
+
+// netInput is the network's input as Darknet prints and reads it.
+var netInput = lazyregexp.New(`\b(\d{3,4}) x +\d{3,4} x +[13]\b|\bwidth ?= ?(\d{3,4})\b`)
+
+// smallerNet writes a smaller input of the network than the one that the text shows.
+func (f *Facts) smallerNet() string {
+	m := netInput.FindStringSubmatch(f.text)
+	if m == nil {
+		return "a smaller width and height"
+	}
+	side, _ := strconv.Atoi(first(m[1:]...))
+	side = max(32, side*3/4/32*32)
+	return fmt.Sprintf("width=%d height=%d", side, side)
 }

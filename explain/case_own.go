@@ -40,7 +40,7 @@ func (f *Facts) makesSmaller() []remedy.ID {
 	}
 	rest := []remedy.ID{remedy.MicroBatch, remedy.LessAtOnce, remedy.MixedPrecision,
 		remedy.Checkpointing}
-	if f.inVain(triedBatch) != "" || f.batchOfOne() {
+	if f.tried(remedy.MicroBatch) != "" || f.batchOfOne() {
 		rest = []remedy.ID{remedy.MixedPrecision, remedy.Checkpointing, remedy.Optimizer8Bit}
 	}
 	if i := slices.Index(rest, remedy.MixedPrecision); f.words() { // in half precision, mostly

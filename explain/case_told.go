@@ -23,6 +23,8 @@ type moment struct {
 	// holds also where a program's message shows the end, without a traceback or a cause
 	always bool
 	fits   func(*Facts) bool // nil: always
+	// its words count in what a program printed, too: settings, metrics, commands
+	anywhere bool
 
 	cause  Cause
 	detail string
@@ -116,6 +118,23 @@ var moments = []moment{
 		shows: "either every rank has something on the first card (its context, a checkpoint that was loaded there), or DataParallel gathers outputs there",
 		words: []ownCure{{remedy.SelectCard, "each rank on its own card, before anything touches CUDA", "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])); torch.load(..., map_location='cpu')"},
 			{remedy.DDP, "where it is nn.DataParallel: one process for each card", "torchrun --nproc_per_node=N with DistributedDataParallel"}}},
+	{said: sameBefore, where: device, always: true, fits: func(f *Facts) bool {
+		return f.Crash.Allocated == nil && len(f.Crash.Neighbours) == 0
+	}, cause: CauseUnknown, detail: "full", sure: 0,
+		says:  "something else holds part of the card now: the same job had room before",
+		shows: "neither the model nor the batch is larger than when it ran",
+		words: []ownCure{{remedy.FreeNeighbour, "look who holds the card before anything is made smaller",
+			"nvidia-smi   # other users, and processes of your own that are left from an earlier run: end those by their number"}}},
+	{said: re(`zero[-_ ]?(?:stage[-_ ]?)?3|stage[-_ ]?3\b|zero3`), where: ofHost, always: true, anywhere: true, fits: bareHostEnd,
+		cause: CauseModel, detail: "offload_host", sure: 0.55,
+		says: "ZeRO-3 with offload keeps the states of all weights in host memory", shows: "with offload in its configuration Adam's states and a copy of all weights lie there, 16 to 20 bytes a parameter",
+		words: []ownCure{{remedy.OffloadLess, "offload less: to a disk, or not at all where the cards have room",
+			"offload_optimizer and offload_param of zero_optimization in the DeepSpeed configuration: device nvme, or leave them out"},
+			{remedy.LoRA, "train adapters (LoRA)", "states then exist for what is trained only"}}},
+	{said: re(`\breplay\b|replay[_/]|rollout buffer|experience buffer|\bdreamer`), where: ofHost, always: true, anywhere: true, fits: bareHostEnd,
+		cause: CauseHostData, detail: "prefilled", sure: 0.55,
+		says: "the replay buffer fills it as steps are played", shows: "it keeps every step in host memory until it has the size that is set",
+		cures: []remedy.ID{remedy.SmallerBuffer, remedy.RaiseLimit}},
 	{said: rises, unless: risesWithSize, where: device, cause: CauseLeak, detail: "", sure: 0.55,
 		says: "memory is said to grow while it runs", shows: "something is kept from step to step: a loss with its graph, outputs in a list, a cache",
 		cures: []remedy.ID{remedy.KeepLess}},
@@ -298,6 +317,11 @@ func toldCase(f *Facts, _ Sums) (judged, bool) {
 	if j, ok := byMoment(f, true); ok {
 		return j, true
 	}
+	if len(c.Frames) > 0 {
+		if j := byStages(c, f.Hints); j.cause != CauseUnknown {
+			return j, true
+		}
+	}
 	if !onCard(c) {
 		return judged{}, false
 	}
@@ -307,10 +331,10 @@ func toldCase(f *Facts, _ Sums) (judged, bool) {
 // byMoment explains an end by what the person writes about it.
 func byMoment(f *Facts, told bool) (judged, bool) {
 	c := f.Crash
-	for _, text := range []string{f.Said.Of, f.Said.Near} {
+	for n, text := range []string{f.Said.Of, f.Said.Near, f.text} {
 		for i := range moments {
 			m := &moments[i]
-			if !told && !m.always || m.where != nil && !slices.Contains(m.where, c.Where) ||
+			if n == 2 && !m.anywhere || !told && !m.always || m.where != nil && !slices.Contains(m.where, c.Where) ||
 				m.also != nil && !m.also.MatchString(f.text) || m.unless != nil && m.unless.MatchString(f.text) ||
 				m.fits != nil && !m.fits(f) {
 				continue

@@ -63,7 +63,8 @@ func shareIsSmall(f *Facts, _ Sums) (judged, bool) {
 	}
 	j := because(CauseSetting, "own_cap", 0.65, "FLAGS_fraction_of_gpu_memory_to_use is %s: Paddle's pool takes that share of the card first", m[1]).
 		saying("its pool was sized for %.0f %% of the card", 100*share)
-	j = j.also("FLAGS_allocator_strategy=auto_growth, or a fraction of 0.9, in the environment lets it have the rest")
+	j.words = []ownCure{{remedy.RaiseLimit, "let the pool have the rest of the card",
+		"FLAGS_fraction_of_gpu_memory_to_use=0.9 instead of " + m[1] + ", or FLAGS_allocator_strategy=auto_growth, before the command"}}
 	j.cures = []remedy.ID{remedy.MicroBatch}
 	return j, true
 }

@@ -110,6 +110,10 @@ func byStages(c *trace.Crash, h *trace.Hints) judged {
 	return withDoubts(withFigures(notKnown(c, h), c), doubts)
 }
 
+// drawLess is how to log fewer images, where the training of an image generator logs them.
+const drawLess = "fewer images and steps where they are logged (N, max_images, num_validation_images, ddim_steps), logged more " +
+	"rarely (batch_frequency, validation_steps) or not at all"
+
 // withDoubts adds what took back the claims before.
 func withDoubts(j judged, doubts []string) judged {
 	for _, d := range doubts {
@@ -386,7 +390,7 @@ func byOverflow(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	return because(CauseUnknown, "overflow", 0,
 		"%s are allocated on a card of %s: as on Windows, where the driver keeps in main memory "+
-			"what does not fit, until that is full too; what fills it is not shown", *c.Over, *c.Capacity), true
+			"what does not fit, until that is full too", *c.Over, *c.Capacity), true
 }
 
 // reservedBeyond returns what PyTorch has reserved where that is more than the card has.

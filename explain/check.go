@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"memroom/event"
-	"memroom/lazyregexp"
 	"memroom/remedy"
 	"memroom/trace"
 )
@@ -62,32 +61,23 @@ var objections = []objection{
 		func(f *Facts, s Sums, x *Explanation) bool {
 			return s.HadRoom && s.Idle < s.Asked && x.Detail == "refused"
 		}},
-	{[]remedy.ID{remedy.MicroBatch, remedy.EvalBatch}, "the person has tried it",
-		func(f *Facts, _ Sums, _ *Explanation) bool { return f.inVain(triedBatch) != "" }},
-	{pooling, "the person has tried it", func(f *Facts, _ Sums, _ *Explanation) bool { return f.inVain(triedPool) != "" }},
-	{[]remedy.ID{remedy.EvalOutputs}, "the person has tried what it types first",
-		func(f *Facts, _ Sums, x *Explanation) bool {
-			return f.inVain(triedToHost) != "" && x.typed[remedy.EvalOutputs] == ""
-		}},
-	{[]remedy.ID{remedy.Checkpointing}, "the person has tried it",
-		func(f *Facts, _ Sums, _ *Explanation) bool { return f.inVain(triedCheckpointing) != "" }},
 	{[]remedy.ID{remedy.FreeNeighbour}, "these are ranks of the same job",
 		func(_ *Facts, s Sums, x *Explanation) bool { return s.OwnRanks && x.Detail == "ranks_on_card" }},
 }
 
-var (
-	triedBatch         = lazyregexp.New(`(?:batch|\bbs\b)[^.]{0,40}(?:\b1\b|one|small|still|same|also|too)|(?:reduc|lower|decreas|small|chang)\w*[^.]{0,30}batch|no matter[^.]{0,30}batch|regardless[^.]{0,30}batch|batch[^\n]{0,30}\. (?:lower|reduc|decreas|sett|chang|halv)\w* it\b`)
-	triedPool          = lazyregexp.New(`expandable_segments|max_split|alloc_conf|empty_cache|fragment`)
-	triedToHost        = lazyregexp.New(`eval_accumulation`)
-	triedCheckpointing = lazyregexp.New(`gradient.checkpoint|activation.checkpoint|checkpointing`)
-)
-
 // check drops the cures that the sums contradict. What it drops is in the log of reasons.
 func (x *Explanation) check(f *Facts, s Sums) {
-	if x.Detail == "eval_outputs" && (f.inVain(triedToHost) != "" || f.Crash.Kind == trace.KindTold &&
+	if x.Detail == "eval_outputs" && (f.says("eval_accumulation") || f.Crash.Kind == trace.KindTold &&
 		x.job.Trainer == remedy.Transformers) {
 		x.typed = map[remedy.ID]string{remedy.EvalOutputs: "Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: " +
 			"logits.argmax(-1))   # logits may be a tuple: logits[0]; seq2seq: predict_with_generate=True"}
+	}
+	for _, a := range attempts {
+		for _, id := range a.of {
+			if x.job.On[id] == "" && x.typed[id] == "" && f.inVain(a.is) != "" {
+				x.job.On[id] = "the person has tried it"
+			}
+		}
 	}
 	for _, o := range objections {
 		if !o.holds(f, s, x) {

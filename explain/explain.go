@@ -137,22 +137,23 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 			x.Others = append(x.Others, other(&log.Crashes[i]))
 		}
 	}
+	own, _, _ := strings.Cut(short(c.Text), "  ") // lines of a post are joined by blanks
 	switch c.Class {
 	case trace.Other:
 		if c.Kind == "other_python" { // an exception is no evidence about memory, either way
 			x.Certainty = 0
 			x.Verdict = "Nothing here tells of memory: " + c.What + "."
-			x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, short(c.Text))}
+			x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, own)}
 			return x
 		}
 		x.NotMemory = c.What
 		x.Verdict = denial(c) + c.What + "."
-		x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, short(c.Text))}
+		x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, own)}
 		return x
 	case trace.Survived:
 		x.NotMemory = "a warning that the program survived"
 		x.Verdict = "Not a crash for lack of memory: " + c.What + endedBy(log, c) + "."
-		x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, short(c.Text))}
+		x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, own)}
 		x.survived(c, &log.Hints)
 		return x
 	}
@@ -165,6 +166,7 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 	x.job.Setup, x.job.Run = setup, run
 	x.check(x.facts, x.sums)
 	x.advise(saving)
+	x.answerTried()
 	if len(x.Remedies) == 0 && x.Next == "" && x.job.Framework == remedy.PyTorch {
 		x.Next = nextCommand(c, &log.Hints, judged{}) // no remedy is shown to help: find out
 	}
@@ -250,6 +252,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	x.Cause, x.Detail, x.Confidence, x.Evidence = found.cause, found.detail, found.confidence,
 		found.evidence
 	x.beside = found.beside
+	if x.Evidence == nil {
+		x.Evidence = []string{}
+	}
 	if found.detail == "eval_batch" && c.Requested != nil && c.Allocated != nil &&
 		2**c.Allocated < *c.Requested {
 		x.job.On[remedy.EvalOutputs] = "little was held when it failed"
@@ -284,6 +289,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if found.cause == CauseHostData && found.detail == "" && c.Requested != nil &&
 		*c.Requested < 64*event.MiB && !seen(c, h, trace.SignReads) && !has(c, trace.SignCaching) {
 		x.job.On[remedy.StreamData] = "what was refused is small, and nothing shows what is read"
+	}
+	if found.detail == "logged_samples" {
+		x.words = []ownCure{{remedy.InParts, "log fewer images, or less often", drawLess}}
 	}
 	if found.detail == "predict_loop" {
 		x.job.Framework = remedy.TensorFlow // whose predict it is

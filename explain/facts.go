@@ -23,7 +23,7 @@ var works = map[string]remedy.Work{
 	"eval_late": remedy.Evaluating, "metric_kept": remedy.Evaluating,
 	"eval_tensor": remedy.Evaluating, "predict_loop": remedy.Evaluating,
 	"eval_results": remedy.Evaluating, "eval_phase": remedy.Evaluating,
-	"prefilled": remedy.Tables, "eval_sample": remedy.Evaluating,
+	"prefilled": remedy.Tables, "logged_samples": remedy.Evaluating, "eval_sample": remedy.Evaluating,
 	"eval_window": remedy.Evaluating, "eval_host": remedy.Evaluating, "engine_wakes": remedy.Serving,
 
 	"engine_weights": remedy.Serving, "engine_compute": remedy.Serving,
@@ -119,7 +119,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Batches: inBatches(c, h),
 		remedy.Text:    text,
 		remedy.Pictures: job.Images || seen(c, h, trace.SignPictures) ||
-			seen(c, h, trace.SignDiffusion) || ofPictures(c),
+			seen(c, h, trace.SignDiffusion) || ofPictures(c) || j.tensor != nil && slices.Contains(j.tensor.op.also, remedy.SmallerImage),
 		remedy.Ranks: max(c.Ranks, h.Ranks) > 1 || c.Rank > 0 ||
 			c.Alike > 1 || joinsRanks(c) || slices.Contains([]string{"ranks_load",
 			"ranks_on_card", "contexts", "not_sharded"}, j.detail),

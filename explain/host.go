@@ -40,6 +40,12 @@ func byLauncher(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if !onHost(c) {
 		return judged{}, false
 	}
+	if c.Kind == "errno_memory" && c.Requested == nil && slices.ContainsFunc(c.Code, iterates.MatchString) &&
+		!slices.ContainsFunc(c.Frames, func(f event.Frame) bool { return strings.Contains(f.File, "subprocess") }) {
+		return because(CauseHostData, "fork", 0.65,
+			"a loop over the loader was to begin, which forks its workers: for each of them the kernel must "+
+				"promise all of the parent's memory again"), true
+	}
 	for i := range hostStages {
 		if j, ok := hostStages[i].judge(c); ok {
 			return j, true
@@ -104,6 +110,9 @@ func byRanks(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	return judged{}, false
 }
+
+// iterates are lines that begin to read from a loader.
+var iterates = lazyregexp.New(`^for .* in (?:enumerate\(|tqdm\(|\w*(?:loader|bar|iter))`)
 
 // cutTraceback is the number of frames up to which a traceback, in which no stage was found, shows
 // only where the program entered its training.

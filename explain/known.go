@@ -194,10 +194,10 @@ func byWords(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				c.Signs[trace.SignTrials]).saying("memory is said to grow from trial to trial"), true
 		}
 		if cause == CauseLeak {
-			return because(cause, "", 0.5, "the text around the message says that memory grows").
+			return because(cause, "", 0.5, "the text around the message says that memory grows: %q", h.SaidOf[string(cause)]).
 				saying("memory is said to grow while it runs"), true
 		}
-		return because(cause, "", 0.5, "the text around the message speaks of it"), true
+		return because(cause, "", 0.5, "the text says %q", h.SaidOf[string(cause)]), true
 	}
 	return judged{}, false
 }
@@ -228,7 +228,7 @@ func bySteps(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseBatch, "longest_batch", 0.55,
 			"it ran for %s steps before %s were asked for at once: one step needed more than those before",
 			thousands(c.Steps), *c.Requested).
-			saying("what filled it is not shown; it may be that one step needs more than all before it, as with " +
+			saying("it may be that one step needs more than all before it, as with " +
 				"longer or larger samples"), true
 	case c.Steps >= lateSteps && large(c):
 		return because(CauseBatch, "longest_batch", 0.55,
@@ -419,7 +419,7 @@ func bySetting(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return judged{}, false
 	}
 	return because(CauseBatch, "", 0.5, "the log shows a batch of %d, which can be made smaller",
-		h.Batch).saying("what filled it is not shown; its batch of %d can be made smaller", h.Batch), true
+		h.Batch).saying("its batch of %d can be made smaller", h.Batch), true
 }
 
 // manyContexts is how many small processes on one card are those of other ranks.
@@ -506,8 +506,6 @@ func notKnown(c *trace.Crash, h *trace.Hints) judged {
 		if unsure(c, j) {
 			j = j.also("the text says neither what ended it nor what held the memory: a limit on memory is the usual " +
 				"reason of such an end")
-		} else {
-			j = j.also("the limit of the job was reached; the text does not say by what")
 		}
 	case c.Framework == "ray":
 		j.detail = "trial_packing"
@@ -519,15 +517,12 @@ func notKnown(c *trace.Crash, h *trace.Hints) judged {
 			j = j.also("the tasks on the node together need more than Ray lets them have; the largest that the "+
 				"text lists is %s with %s", name, bytes)
 		} else {
-			j = j.also("the tasks on the node together need more than Ray lets them have; the text does not " +
-				"say which one is too large")
+			j = j.also("the tasks on the node together need more than Ray lets them have")
 		}
 		if belowFull(c) {
 			j = j.also("%s of %s is no full node: Ray's threshold (RAY_memory_usage_threshold) is set low",
 				*c.Allocated, *c.Capacity)
 		}
-	default:
-		j = j.also("the text does not say what held the memory")
 	}
 	if workers, err := strconv.Atoi(c.Signs[trace.SignWorkers]); err == nil && workers > 1 &&
 		onHost(c) {

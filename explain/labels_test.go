@@ -161,7 +161,7 @@ func TestEveryShortageGetsAdvice(t *testing.T) {
 			}
 			continue
 		}
-		if n := len(x.Remedies); n < 1 || n > 3 {
+		if n := len(x.Remedies); n < 1 && x.Next == "" || n > 3 {
 			t.Errorf("%s (%s, %s, %s): %d remedies", l.File, x.Where, x.Framework, x.Cause, n)
 		}
 		for _, a := range x.Remedies {

@@ -19,6 +19,7 @@ var quantities = map[remedy.ID][]Quantity{
 	remedy.EvalBatch: {EvalSize}, remedy.DataLoaderWorkers: {Workers}, remedy.SmallerBuffer: {Buffered},
 	remedy.GenerationCache: {Answers}, remedy.FewerPairs: {Boxes},
 	remedy.MapProcesses: {Processes}, remedy.LongestBatch: {Tokens, Length},
+	remedy.ServingShare: {Share},
 }
 
 // remedyOf is the remedy that makes a quantity smaller.
@@ -27,7 +28,7 @@ var remedyOf = map[Quantity]remedy.ID{Samples: remedy.MicroBatch, Tokens: remedy
 	Side:   remedy.SmallerImage, Count: remedy.SmallerImage, EvalSize: remedy.EvalBatch,
 	Boxes:   remedy.FewerPairs,
 	Answers: remedy.GenerationCache, Buffered: remedy.SmallerBuffer, Workers: remedy.DataLoaderWorkers,
-	Neighbours: remedy.LessAtOnce}
+	Neighbours: remedy.LessAtOnce, Processes: remedy.MapProcesses, Share: remedy.ServingShare}
 
 // reach words a cure in terms that the user can apply. A setting that the user already has comes
 // first, then the tool's name for it, then the remedy's text for the framework. reach returns false
@@ -69,6 +70,9 @@ func (f *Facts) reach(a Advice, s Sums) (Advice, bool) {
 			a.Title = "take a smaller batch"
 		}
 	case own:
+		if a.ID == remedy.MapProcesses {
+			a.Title = "fewer processes that prepare the data"
+		}
 		a.How.Args = fmt.Sprintf("%s instead of %s   # line %d of your text", key.with(f.smaller(key, s)),
 			key.Text, key.Line)
 		a.How.Code = ""

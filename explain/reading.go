@@ -97,8 +97,8 @@ var keyNames = []struct {
 	{Side, lazyregexp.New(`(?i)^(?:imgsz|im(?:age|g)[_-]?(?:size|scale|res)|resolution|crop[_-]size|input[_-]size|patch_size|roi_size|height|width|` +
 		`min_size_train|image_resolution|train_crop_size|max_pixels|size)$`)},
 	{Count, lazyregexp.New(`(?i)^(?:num_frames|n_frames|max_frames|clip_len|frames|video_length)$`)},
-	{Workers, lazyregexp.New(`(?i)^(?:(?:[a-z]+_)*num[_-]workers|workers|workers_per_gpu|n_workers|loader_workers)$`)},
-	{Processes, lazyregexp.New(`(?i)^(?:num[_-]proc|preprocessing_num_workers|dataset_num_proc|n_process|n_jobs|nproc)$`)},
+	{Processes, lazyregexp.New(`(?i)^(?:num[_-]proc(?:esses)?|(?:pre_?)?process(?:ing)?_(?:num_)?workers|preproc\w*_workers|\w*_num_proc|n_process|n_jobs|nproc)$`)},
+	{Workers, lazyregexp.New(`(?i)^(?:(?:[a-z]+[_-])*num[_-]workers|(?:[a-z]+[_-])?workers|workers_per_gpu|n_workers|n_cpus?)$`)},
 	{Buffered, lazyregexp.New(`(?i)^(?:(?:replay_|shuffle_)?buffer[_-]?(?:size|capacity)|memory_size|replay_size|queue_size|cache_size|prefetch_factor)$`)},
 	{Answers, lazyregexp.New(`(?i)^(?:num_beams|beam|num_return_sequences|num_generations|rollout\.n|n_samples_per_prompt|max[_-]num[_-]seqs|num_images_per_prompt|nbest)$`)},
 	{Boxes, lazyregexp.New(`(?i)^(?:max_per_img|max_det(?:ections)?|nms_pre|detections_per_image|num_queries|max_gt\w*|num_proposals|pre_nms_topk\w*)$`)},
@@ -128,9 +128,9 @@ var saidKeys = []struct {
 // maxKeys bounds what is kept: a log prints its settings once or twice.
 const maxKeys = 400
 
-// keysIn reads the settings of a text. Of a setting that stands in it again and again the first
-// place counts.
-func keysIn(lines []trace.Line) []Key {
+// keysIn reads the settings of a text. Of a setting that stands in it again and again the last
+// value before the failure counts.
+func keysIn(lines []trace.Line, failed int64) []Key {
 	var keys []Key
 	for _, l := range lines {
 		if len(keys) >= maxKeys {
@@ -151,10 +151,12 @@ func keysIn(lines []trace.Line) []Key {
 					continue
 				}
 				text := strings.TrimRight(strings.Trim(strings.TrimSpace(m[0]), "\"'`([{, "), ".")
-				if !slices.ContainsFunc(keys, func(k Key) bool {
-					return k.Name == name && (of != Processes || k.Value == value)
-				}) {
-					keys = append(keys, Key{Of: of, Name: name, Value: value, Text: text, Line: l.Number})
+				k := Key{Of: of, Name: name, Value: value, Text: text, Line: l.Number}
+				switch at := slices.IndexFunc(keys, func(k Key) bool { return k.Name == name }); {
+				case at < 0:
+					keys = append(keys, k)
+				case l.Number > keys[at].Line && (l.Number <= failed || keys[at].Line > failed):
+					keys[at] = k
 				}
 			}
 		}
@@ -184,8 +186,7 @@ func (f *Facts) key(of ...Quantity) (Key, bool) {
 	for _, q := range of {
 		best := -1
 		for i, k := range f.Keys {
-			if k.Of == q && k.Number() > 0 && (best < 0 || rankOfKey(k) > rankOfKey(f.Keys[best]) ||
-				q == Processes && k.Number() > f.Keys[best].Number()) {
+			if k.Of == q && k.Number() > 0 && (best < 0 || rankOfKey(k) > rankOfKey(f.Keys[best])) {
 				best = i
 			}
 		}
@@ -277,7 +278,7 @@ const saidBefore = 160
 func triedIn(lines []trace.Line) []string {
 	var tried []string
 	for _, l := range lines {
-		if framed.MatchString(l.Text) || len(tried) >= 40 {
+		if framed.MatchString(l.Text) || strings.Contains(l.Text, "ried to allocate") || len(tried) >= 40 {
 			continue
 		}
 		if at := triedSaid.FindStringIndex(l.Text); at != nil {
@@ -333,7 +334,7 @@ func vocabIn(keys []Key, text string) []Number {
 
 // factsIn reads a log.
 func factsIn(log *trace.Log, c *trace.Crash) *Facts {
-	f := &Facts{Crash: c, Hints: &log.Hints, Keys: keysIn(log.Kept), Cards: cardsIn(log.Kept),
+	f := &Facts{Crash: c, Hints: &log.Hints, Keys: keysIn(log.Kept, c.Line), Cards: cardsIn(log.Kept),
 		World: max(worldIn(log.Kept), log.Hints.Ranks, c.Ranks), Tried: triedIn(log.Kept),
 		Said: log.Said, lines: log.Kept}
 	var all strings.Builder

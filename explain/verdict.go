@@ -33,9 +33,9 @@ func hedged(reason string, j judged) string {
 	case j.confidence == 0 || j.confidence >= 0.6 || j.reason != "":
 		return reason
 	case slices.Contains(plainFacts, j.detail):
-		return reason + "; what filled it is not shown"
+		return reason
 	}
-	return "what filled it is not shown; it may be that " + reason
+	return "it may be that " + reason
 }
 
 // opening is a row of the words that a verdict begins with: what ran out. The first row whose
@@ -226,8 +226,8 @@ func reason(c *trace.Crash, j judged) string {
 	case CauseBatch:
 		return "the activations of one batch are too large"
 	case CauseUnknown:
-		if j.confidence == 0 && len(j.evidence) > 0 && c.Kind != "" {
-			return "the log does not show what filled it"
+		if j.confidence == 0 && c.Kind != "" && c.Kind != trace.KindTold {
+			return "it is open what filled it"
 		}
 	}
 	return ""

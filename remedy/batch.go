@@ -44,7 +44,7 @@ func batching() []*Remedy {
 				less = fmt.Sprintf("a batch of %d instead of %d\n", job.Batch/2, job.Batch)
 			}
 			if _, processes := job.visible(); processes != "" {
-				return How{Args: less + processes + "   # who else is on the card"}
+				return How{Args: less + "fewer or smaller inputs in one call; who else is on the card: " + processes}
 			}
 			return How{Args: strings.TrimSpace(less)}
 		},

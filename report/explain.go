@@ -46,7 +46,7 @@ func ExplainText(t *Text, x *explain.Explanation, long bool) {
 	}
 	if long {
 		explainRest(t, x)
-	} else if len(x.Others) > 0 {
+	} else if len(x.Others) > 0 && (x.Others[0].IsOOM || !x.IsOOM) {
 		t.linef("Also line %d: %s", x.Others[0].Line, cleanText(cutRunes(x.Others[0].What, 160)))
 	}
 	for _, w := range x.Warnings {

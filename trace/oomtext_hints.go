@@ -22,7 +22,8 @@ type Hints struct {
 	AllocConf  string            // the allocator string, where it was set rather than advised
 	Phase      string            // load, train, eval, save: the last one announced before the end
 	// the cause according to the poster: batch, leak, fragmentation, model, neighbour
-	Says []string
+	Says   []string
+	SaidOf map[string]string // the words, by cause
 
 	Signs        Signs       // what stands anywhere in it
 	LargestChunk event.Bytes // the largest block in use that a BFC dump lists
@@ -40,8 +41,10 @@ type hintCollector struct {
 	limits []limitSeen
 	pool   poolSeen
 	beside sizesSeen
-	says   map[string]bool
 }
+
+// saidLine bounds what is kept of the words about a cause.
+const saidLine = 160
 
 // poolSeen is the last summary of a BFC allocator.
 type poolSeen struct {
@@ -191,12 +194,16 @@ func phase(name string) func(*hintCollector, *passage) {
 }
 
 func says(what string) func(*hintCollector, *passage) {
-	return func(h *hintCollector, _ *passage) {
-		if h.says == nil {
-			h.says = map[string]bool{}
+	return func(h *hintCollector, p *passage) {
+		line := strings.TrimSpace(p.line())
+		if h.SaidOf == nil {
+			h.SaidOf = map[string]string{}
 		}
-		if !h.says[what] {
-			h.says[what] = true
+		if h.SaidOf[what] == "" && !strings.HasSuffix(line, "...") { // what a program announces, and then does
+			if at := strings.Index(strings.ToLower(line), p.word); at > saidLine/4 && at < len(line) {
+				line = "... " + strings.ToValidUTF8(line[at-saidLine/4:], "")
+			}
+			h.SaidOf[what] = cut(line, saidLine)
 			h.Says = append(h.Says, what)
 		}
 	}

@@ -59,7 +59,7 @@ var endedHard = later(`(?i)\b(?:get(?:s|ting)?|got|is|was|being|been|are|were|be
 	`\b(?:machine|computer|system|server|pc|laptop|desktop|node|ssh|whole thing|everything) (?:\w+ ){0,2}?(?:freez\w*|froze\w*|hangs?|hung|crash(?:es|ed)?|reboots?|rebooted|unresponsive|locks? up)|(?:kernel|session|colab|notebook|runtime|it|then|training|program|process|script|job|run) (?:\w+ ){0,2}?(?:crash(?:es|ed)?|die[sd]|stops|aborts|restart(?:s|ed)?)|(?:被|自动)(?:系统)?(?:杀死|杀掉|kill)|(?:死机|卡死|崩溃)`)
 
 // killedOnly is a program that was killed, as somebody says who names no reason.
-var killedOnly = later(`(?i)(?:prints?|printed|says?|shows?|outputs?|only|just|message|error|with|see|get|got)\b[^.\n]{0,20}["'\x60]killed["'\x60]|^\W*(?:process |program |training |script )?(?:is |was |gets? |got )?killed\b|` +
+var killedOnly = later(`(?i)(?:prints?|printed|says?|shows?|outputs?|only|just|message|error|with|see|get|got)\b[^.\n]{0,20}["'\x60]killed["'\x60]|\b(?:with|the|a) killed error|\bgetting killed\b|^\W*(?:process |program |training |script )?(?:is |was |gets? |got )?killed\b|` +
 	`\b(?:process|program|training|script|job|it|python|run) (?:is|was|gets?|got|has been|is being|just gets?) (?:\w+ ){0,2}?killed\b(?: (?:by|after|when|while|during|at|without)\b|[.,\n]|$)`)
 
 // endedFor are reasons why a program is killed that has memory enough.
@@ -196,13 +196,16 @@ var (
 
 // The memories that a person names.
 var (
-	ofHost  = later(`(?i)\b(?:cpu|host|system|main|server|machine|node|physical|computer)(?:'s)?[ -](?:memory|ram|oom|out of memory|mem)\b|\b(?:sys|cpu|host)_?ram\b|\bcpu and ram\b|\bout of (?:system |cpu |host )?ram\b|\boom[ -]?kill|killed by|sigkill|signal 9|exit(?:ed)?(?: with)? (?:code|status) ?[:=]? ?(?:137|-9)|\bslurm\b|\bswap\b|\bdmesg\b|\bdocker\b|\bpods?\b|kubernetes|\breboot|freez|froze|内存|內存|記憶體|arbeitsspeicher|озу|оперативн`)
+	ofHost  = later(`(?i)\b(?:cpu|host|system|main|server|machine|node|physical|computer)(?:'s)?[ -](?:memory|ram|oom|out of memory|mem)\b|\b(?:sys|cpu|host)_?ram\b|\bcpu and ram\b|\bout of (?:system |cpu |host )?ram\b|\boom[ -]?kill|killed by|sigkill|signal 9|exit(?:ed)?(?: with)? (?:code|status) ?[:=]? ?(?:137|-9)|\bslurm\b|\bswap\b|\bhtop\b|\brss\b|\bdmesg\b|\bdocker\b|\bpods?\b|kubernetes|\breboot|freez|froze|内存|內存|記憶體|arbeitsspeicher|озу|оперативн`)
 	ofCard  = later(`(?i)\b(?:cuda|gpus?|vram|vmem|video (?:memory|ram|card)|graphics? (?:memory|card|ram)|cards?|vllm|sglang|fsdp|hbm|tpus?|npus?|mps|rocm|nvidia|rtx|gtx|geforce|tesla|quadro)\b|\b(?:a10g?|a40|a100s?|h100s?|h200|h800|a800|h20|l4|l40s?|v100s?|p100|t4|b200|mi\d{3}x?|[1-5]0[5-9]0(?: ?ti)?|a[4-6]000)\b|显存|显卡|視訊記憶體|видеопамят|видеокарт|グラボ|gpu-?speicher`)
 	ofRAM   = later(`(?i)\bram\b`)
 	ofApple = later(`(?i)\bmps\b|\bapple silicon\b|\bm[1-4] (?:pro|max|ultra|mac\w*)|\bmac(?:book|os| mini| studio)\b|unified memory`)
 	ofShm   = later(`(?i)/dev/shm|\bshm\b|shared memory`)
 	gpuRAM  = later(`(?i)\b(?:gpu|video|cuda|graphics?)(?:'s)?[ -](?:v?ram|memory|mem|oom)\b|\bcuda (?:out of memory|oom)|\bvram\b|显存`)
 )
+
+// hostMeter are calls that measure host memory.
+var hostMeter = later(`\bru_maxrss|\bpsutil\b|virtual_memory\(|memory_full_info|\bVmRSS`)
 
 // memoryOf returns the memory that a sentence speaks of, empty where it speaks of none by name.
 func memoryOf(text string) event.Where {
@@ -317,6 +320,9 @@ func toldCrash(log *Log, prose []sentence, at int, sure float64) Crash {
 		}
 	}
 	text := all.String()
+	if c.Where == "" && hostMeter.MatchString(text) {
+		c.Where = event.WhereHost
+	}
 	for _, near := range nearest(prose, at) {
 		if c.Where == "" {
 			c.Where = memoryOf(near)
@@ -335,6 +341,7 @@ func toldCrash(log *Log, prose []sentence, at int, sure float64) Crash {
 		c.Where = event.WhereMPS
 	}
 	c.Signs.add(text)
+	c.Frames, c.Code = tracebackIn(log.Kept)
 	c.Ranks = ranksIn(text)
 	if m := immense.FindStringSubmatch(s.text); m != nil {
 		c.Requested, c.Where = parseSize(m[1], m[2]), event.WhereHost // no card has that much
@@ -344,6 +351,15 @@ func toldCrash(log *Log, prose []sentence, at int, sure float64) Crash {
 		c.Framework = "pytorch"
 	}
 	return c
+}
+
+// tracebackIn returns the last traceback of a text whose message was cut off.
+func tracebackIn(kept []Line) ([]event.Frame, []string) {
+	lines := make([]string, 0, len(kept))
+	for _, l := range slices.Backward(kept) {
+		lines = append(lines, l.Text)
+	}
+	return framesIn(mended(lines), -1)
 }
 
 // Said is what a person wrote about the end: the sentences that speak of it, and those next to
@@ -357,7 +373,7 @@ type Said struct {
 const saidMost = 6000
 
 // ofTheEnd are words of memory and of a program's end.
-var ofTheEnd = later(`(?i)\bo\.?o\.?m|memory|memor[iy]|\bv?ram\b|\bkill|sigkill|\berror|\bcrash|\bfail|\bdie[sd]?\b|freez|froze|leak|-9\b|137|显存|内存|報錯|报错|错误|メモリ|메모리|памят|speicher|mémoire`)
+var ofTheEnd = later(`(?i)\bo\.?o\.?m|memory|memor[iy]|\bv?ram\b|\bkill|sigkill|\berror|\bcrash|\bfail|\bdie[sd]?\b|freez|froze|leak|-9\b|137|显存|内存|報錯|报错|错误|メモリ|메모리|에러|오류|エラー|памят|ошибк|speicher|fehler|mémoire|erreur`)
 
 func saidIn(prose []sentence) Said {
 	var of, near strings.Builder

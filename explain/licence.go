@@ -1,0 +1,150 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"memroom/event"
+	"memroom/lazyregexp"
+	"memroom/remedy"
+	"memroom/trace"
+)
+
+// licence is what a sentence needs behind it. Every cure is held against all rows before it is
+// printed, in the words in which it would be: a row whose words it uses and whose facts are missing
+// drops it.
+type licence struct {
+	says  *lazyregexp.Regexp // in what a cure says and types, lower case
+	needs string             // the facts, in words
+	holds func(*Facts, Sums, *Explanation) bool
+}
+
+var licences = []licence{
+	{re(`smaller inputs, or fewer|a smaller batch\b|fewer samples at once|fewer or smaller inputs|half_your_batch|half_of_now|batch_size=half|split the batch`),
+		"a batch that is shown and not known to fit, or a network at work that a smaller input would help",
+		func(f *Facts, s Sums, x *Explanation) bool {
+			return !f.ranBefore() && !has(f.Crash, trace.SignResumed) && x.Detail != "overflow" &&
+				(s.Mine > 0 || f.Crash.Allocated == nil)
+		}},
+	{re(`--quantization|--dtype|--max-num-|--tensor-parallel|--gpu-memory-utilization`), "an engine's own command line",
+		func(f *Facts, _ Sums, _ *Explanation) bool {
+			return !learns(f.Crash, f.Hints) && (f.Tool == nil || f.Tool.Name == "vLLM" || f.Tool.Name == "SGLang")
+		}},
+	{re(`bfloat16|\bbf16\b`), "a card that has it",
+		func(f *Facts, _ Sums, _ *Explanation) bool {
+			return !oldCard.MatchString(f.text) || newCard.MatchString(f.text)
+		}},
+	{re(`print\(a\.shape`), "a line of code, or a size that no batch has",
+		func(f *Facts, s Sums, _ *Explanation) bool {
+			return len(f.Crash.Frames) > 0 || s.Mine > 0 || f.Crash.Allocated == nil || s.Beyond >= 2
+		}},
+	{re(`recompute_grad|tf\.function|bfloat16|mixed_precision`), "TensorFlow 2",
+		func(f *Facts, _ Sums, _ *Explanation) bool { return !firstTensorFlow.MatchString(f.text) }},
+	{re(`dataloader workers|num_workers`), "a loader that ran where it failed, or its setting",
+		func(f *Facts, _ Sums, x *Explanation) bool {
+			_, own := f.key(Workers)
+			return own || len(f.Crash.Frames) > 0 || x.Confidence >= 0.5 || f.Crash.Kind == "torch_worker" ||
+				x.Where == event.WhereShm
+		}},
+	{re(`json\.loads\(line\)|for line in open`), "frames that read a file",
+		func(f *Facts, _ Sums, _ *Explanation) bool { return len(f.Crash.Frames) > 0 }},
+	{re(`work on parts|in parts, work on one|stream the data|streaming=true`),
+		"something that reads or holds data where it failed",
+		func(f *Facts, _ Sums, x *Explanation) bool {
+			c := f.Crash
+			return len(c.Frames) > 0 || c.Requested != nil || x.Cause == CauseHostData && len(x.given) > 0 ||
+				x.Detail == "" && x.Cause == CauseHostData || has(c, trace.SignDataLoad) ||
+				c.Framework == "tensorflow" || c.Kind != "bare_kill" && c.Kind != "exit_137" && x.Detail != "map_writer"
+		}},
+	{re(`\bfsdp\b|\bzero\b|\blora\b|8-bit|adafactor|checkpoint`), "a network that is trained or loaded",
+		func(f *Facts, _ Sums, x *Explanation) bool {
+			return x.job.Facts[remedy.Networks] || len(x.words) > 0 || f.Tool != nil
+		}},
+}
+
+// Cards without the type of numbers bfloat16, and with it.
+var (
+	oldCard = re(`\b(?:v100|p100|p40|t4|k80|titan|gtx|10[5-8]0|20[678]0|mx\d{3})\b|compute_capability = [1-7]`)
+	newCard = re(`\b(?:a100|a10g?|a40|h100|h200|l4|l40s?|30[5-9]0|40[5-9]0|50[5-9]0|a6000|b200)\b`)
+)
+
+// firstTensorFlow are words of releases before the second: their logs have no time in front of a
+// line, their programs sessions.
+var firstTensorFlow = re(`(?m)^[iwe] tensorflow/|\btf-?slim\b|\(slim\)|contrib\.slim|tf\.session|tf\.placeholder|gpu_options\.`)
+
+// licensed drops the cures whose words have nothing behind them.
+func (x *Explanation) licensed(list []Advice) []Advice {
+	if x.facts == nil || x.job.Facts == nil {
+		return list
+	}
+	return slices.DeleteFunc(list, func(a Advice) bool {
+		words := strings.ToLower(strings.Join([]string{a.Title, a.How.Env, a.How.Args, a.How.Code}, "\n"))
+		return !strings.Contains(words, " instead of ") && slices.ContainsFunc(licences, func(l licence) bool {
+			return l.says.MatchString(words) && !l.holds(x.facts, x.sums, x)
+		})
+	})
+}
+
+// sameBefore is what people write whose program ran with the very same settings.
+var sameBefore = re(`\bsame (?:\w+ ){0,2}?(?:parameter|setting|config|code|script|command|batch)\w*\b[^.\n]{0,60}(?:\bwork|\bran\b|\brun\b|train|fine|before|yesterday|earlier)|` +
+	`\b(?:work(?:ed|s)|ran|trained|was) (?:\w+ ){0,2}?(?:fine|ok|well|without \w+|perfectly|normally|no problem)\b[^.\n]{0,30}(?:before|yesterday|earlier|previously|last (?:week|time|month)|until)|` +
+	`\b(?:yesterday|previously|before(?: this| that)?|last (?:week|time|month)|earlier)[, ][^.\n]{0,30}\b(?:it |this |that |everything )?(?:worked|ran|was) (?:\w+ )?(?:fine|ok|well|perfectly|without)|` +
+	`(?:之前|以前|昨天|上次)[^。，\n]{0,12}(?:可以|正常|没问题|能跑|能训练|没有问题)|동일한[^.\n]{0,16}(?:파라미터|설정|코드)|同じ(?:設定|コード|パラメータ)`)
+
+// ranBefore reports whether the person says that the same program with the same settings had room.
+func (f *Facts) ranBefore() bool {
+	return sameBefore.MatchString(f.Said.Of) || sameBefore.MatchString(f.Said.Near)
+}
+
+// attempt is what people try, with what it can change.
+type attempt struct {
+	is      *lazyregexp.Regexp // in the sentence about it, lower case
+	of      []remedy.ID
+	name    string
+	touches string // it alone
+}
+
+var attempts = []attempt{
+	{re(`(?:batch|\bbs\b)[^.]{0,40}(?:\b1\b|one|small|still|same|also|too)|(?:reduc|lower|decreas|small|chang)\w*[^.]{0,30}batch|no matter[^.]{0,30}batch|regardless[^.]{0,30}batch|batch[^\n]{0,30}\. (?:lower|reduc|decreas|sett|chang|halv)\w* it\b|tried[^.\n]{0,20}batch_size ?= ?\d`),
+		[]remedy.ID{remedy.MicroBatch, remedy.EvalBatch}, "a smaller batch", "what is computed for the samples of one batch"},
+	{re(`expandable_segments|max_split|alloc_conf|empty_cache|fragment`), pooling, "settings of PyTorch's pool", "what lies idle in it"},
+	{re(`eval_accumulation`), nil, "eval_accumulation_steps", "where outputs are kept, in host memory instead of the card"},
+	{re(`gradient.checkpoint|activation.checkpoint|checkpointing`), keeping, "checkpointing", "activations between the forward and the backward pass"},
+	{re(`num_?-?workers?|\bworkers\b`), []remedy.ID{remedy.DataLoaderWorkers}, "fewer workers of the loader", "the copies and batches that workers hold"},
+	{re(`shm-size|ipc=host|/dev/shm|共享内存`), []remedy.ID{remedy.ShmSize}, "more shared memory", "batches that workers hand over"},
+}
+
+// hardTried are words of an attempt that was made and did not help.
+var hardTried = re(`\btried\b|\beven (?:with|after|when|if)\b|\b(?:reduced|lowered|decreased)\b|n't help|\bregardless\b|\bno matter\b`)
+
+// tried returns what the person has tried of a kind, in their words; empty where nothing.
+func (f *Facts) tried(id remedy.ID) string {
+	for _, a := range attempts {
+		if slices.Contains(a.of, id) {
+			if said := f.inVain(a.is); said != "" {
+				return said
+			}
+		}
+	}
+	return ""
+}
+
+// answerTried says of what was tried in vain what it can change, behind the first evidence.
+func (x *Explanation) answerTried() {
+	var lines []string
+	for _, a := range attempts {
+		if said := x.facts.inVain(a.is); said != "" && hardTried.MatchString(said) {
+			lines = append(lines, fmt.Sprintf("%s (only %s)", a.name, a.touches))
+		}
+	}
+	if set := x.facts.Hints.Settings[string(remedy.RaiseLimit)]; x.Where == event.WhereMPS && x.Capacity != nil &&
+		strings.Contains(set, "WATERMARK") {
+		x.Evidence = slices.Insert(x.Evidence, min(1, len(x.Evidence)), "the message still prints a cap: "+
+			"PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 has not reached this process (it counts before torch is imported), and would only let the system swap")
+	}
+	if len(lines) > 0 {
+		x.Evidence = slices.Insert(x.Evidence, min(1, len(x.Evidence)),
+			"what you tried changes something else: "+strings.Join(lines, "; "))
+	}
+}
