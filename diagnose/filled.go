@@ -44,6 +44,12 @@ func Stood(stack []event.Frame) (own []event.Frame, called string) {
 	return own, called
 }
 
+// Waits reports whether a line only waits, so that what grew before a program came to rest there
+// grew above it.
+func Waits(code string) bool { return waiting.MatchString(code) }
+
+var waiting = lazyregexp.New(`^(?:\w+\.)*(?:sleep|pause|wait|join|input|barrier)\(`)
+
 // installed reports whether a file belongs to Python or to a library, not to the user.
 func installed(file string) bool {
 	return strings.HasPrefix(file, "<frozen") || strings.Contains(file, "/site-packages/") ||

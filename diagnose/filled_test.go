@@ -106,3 +106,14 @@ func TestFilledInAModelIsNoDataSet(t *testing.T) {
 		}
 	}
 }
+
+// TestLinesThatWait: a line that sleeps or waits is told from one that works.
+func TestLinesThatWait(t *testing.T) {
+	for code, want := range map[string]bool{"time.sleep(60)": true, "sleep(1)": true,
+		"worker.join()": true, "event.wait(timeout=5)": true, "rows = read(path)": false,
+		`text = ", ".join(names)`: false, "batch = queue.get()": false} {
+		if got := Waits(code); got != want {
+			t.Errorf("%s: waits %v", code, got)
+		}
+	}
+}

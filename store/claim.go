@@ -94,10 +94,10 @@ func recognise(home string) (homeKind, error) {
 	return unmarked, nil
 }
 
-// ourName: what versions without a mark put into a home.
+// ourName: what versions without a mark put into a home, and what commands leave that keep no run.
 func ourName(name string) bool {
 	return slices.Contains([]string{markFile, "runs", "probe", "fit", "tidied", "cards.json",
-		"cards.json.new", "studies"}, name) || strings.HasPrefix(name, "index.sqlite") ||
+		"cards.json.new", "studies", "checks"}, name) || strings.HasPrefix(name, "index.sqlite") ||
 		strings.HasPrefix(name, "central")
 }
 

@@ -108,7 +108,9 @@ func (w *whereabouts) stood(who *person, stack []event.Frame, g diagnose.Grown) 
 	}
 	g.Called = called
 	for _, frame := range own[:min(len(own), mostDepth)] {
-		g.Lines = append(g.Lines, diagnose.Line{Frame: frame, Code: w.code(who.pid, frame)})
+		line := diagnose.Line{Frame: frame}
+		line.Code, line.Frame.Line = w.code(who.pid, frame)
+		g.Lines = append(g.Lines, line)
 	}
 	w.keep(g)
 	last := own[len(own)-1]
@@ -352,29 +354,40 @@ func (w *whereabouts) keep(g diagnose.Grown) {
 	}
 }
 
-// code returns a line of the user's source as it is now; empty where it cannot be read.
-func (w *whereabouts) code(pid int, frame event.Frame) string {
+// code returns a line of the user's source as it is now, empty where it cannot be read, and its
+// number. Of a line that only waits it is the one before it in the same function.
+func (w *whereabouts) code(pid int, frame event.Frame) (string, int) {
 	path := frame.File
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(w.job.proc.Root, strconv.Itoa(pid), "cwd", path)
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return ""
+		return "", frame.Line
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return ""
+		return "", frame.Line
 	}
 	lines := bufio.NewScanner(io.LimitReader(file, mostOfASource))
-	for n := 1; lines.Scan(); n++ {
-		if n == frame.Line {
-			text, _, _ := strings.Cut(lines.Text(), "  #")
-			code := []rune(strings.TrimSpace(text))
-			return string(code[:min(len(code), mostCode)])
+	worked, at := "", frame.Line
+	for n := 1; n <= frame.Line; n++ {
+		if !lines.Scan() {
+			return "", frame.Line
+		}
+		text, _, _ := strings.Cut(lines.Text(), "  #")
+		code := []rune(strings.TrimSpace(text))
+		text = string(code[:min(len(code), mostCode)])
+		switch waiting := diagnose.Waits(text); {
+		case n == frame.Line && (!waiting || worked == ""):
+			return text, n
+		case strings.HasPrefix(text, "def ") || strings.HasPrefix(text, "async def "):
+			worked = ""
+		case text != "" && text[0] != '#' && !strings.HasSuffix(text, ":") && !waiting:
+			worked, at = text, n
 		}
 	}
-	return ""
+	return worked, at
 }
 
 // end hears the late answers of an attempt's processes, forgets them and removes their files.

@@ -34,6 +34,13 @@ def arrays():
     return [np.load(path) for _ in range(400)]  # fills
 
 
+def rests():
+    kept = []
+    while True:
+        kept.append(np.ones(30 * MB))  # fills
+        time.sleep(0.5)
+
+
 def one_array():
     path = os.path.join(tempfile.mkdtemp(), "one.npy")
     np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(1500, MB // 4))
