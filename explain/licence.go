@@ -31,15 +31,17 @@ var licences = []licence{
 		func(f *Facts, _ Sums, _ *Explanation) bool {
 			return !learns(f.Crash, f.Hints) && (f.Tool == nil || f.Tool.Name == "vLLM" || f.Tool.Name == "SGLang")
 		}},
-	{re(`bfloat16|\bbf16\b`), "a card that has it",
-		func(f *Facts, _ Sums, _ *Explanation) bool {
-			return !oldCard.MatchString(f.text) || newCard.MatchString(f.text)
+	{re(`bfloat16|\bbf16\b|mixed precision`), "a network that is trained in 32 bits, for all that is shown, on a card that has the type",
+		func(f *Facts, _ Sums, x *Explanation) bool {
+			return !lowPrecision.MatchString(f.text) && (!oldCard.MatchString(f.text) || newCard.MatchString(f.text)) &&
+				!firstTensorFlow.MatchString(f.text)
 		}},
+	{re(`^if a model is trained`), "words or frames of training", func(*Facts, Sums, *Explanation) bool { return false }},
 	{re(`print\(a\.shape`), "a line of code, or a size that no batch has",
 		func(f *Facts, s Sums, _ *Explanation) bool {
 			return len(f.Crash.Frames) > 0 || s.Mine > 0 || f.Crash.Allocated == nil || s.Beyond >= 2
 		}},
-	{re(`recompute_grad|tf\.function|bfloat16|mixed_precision`), "TensorFlow 2",
+	{re(`recompute_grad|tf\.function|mixed_precision`), "TensorFlow 2",
 		func(f *Facts, _ Sums, _ *Explanation) bool { return !firstTensorFlow.MatchString(f.text) }},
 	{re(`dataloader workers|num_workers`), "a loader that ran where it failed, or its setting",
 		func(f *Facts, _ Sums, x *Explanation) bool {
