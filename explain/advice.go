@@ -106,7 +106,8 @@ var ofWall = map[event.Where][]Quantity{
 // ownLevers adds settings that stand in the text, where too little else is left to say and the
 // cause is open.
 func (x *Explanation) ownLevers(most int) {
-	if x.facts == nil || x.job.Facts == nil || x.Cause != CauseUnknown && x.Confidence >= sureOfPieces ||
+	if x.facts == nil || x.job.Facts == nil || x.Cause != CauseUnknown &&
+		x.Confidence >= sureOfPieces ||
 		len(x.words)+len(x.given) > 0 || x.Tensor != "" || x.Cause == CauseNeighbour ||
 		x.Cause == CauseSetting || x.Cause == CauseShm {
 		return

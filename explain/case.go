@@ -5,10 +5,12 @@ package explain
 type situationCase func(*Facts, Sums) (judged, bool)
 
 var situationCases = []situationCase{
-	otherCardMeant, seesLess, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside, ownEvaluation, dataOnCard,
+	otherCardMeant, seesLess, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside,
+	ownEvaluation, dataOnCard,
 	poolInPieces, graphKept, windowsJoined, shapeByNames, largeTensor,
 	largeNode, allSamples, ranBefore, serverWorkers, shareIsSmall, beyondTheCardSaid, pointsTrained,
-	itemsHeld, imagesKept, printedLast, arrayByShape, smallArray, oneWorker, raisedInVain, longNotPieces, darknetParts, notDivided,
+	itemsHeld, imagesKept, printedLast, arrayByShape, smallArray, oneWorker, raisedInVain,
+	longNotPieces, darknetParts, notDivided,
 	toldCase,
 }
 

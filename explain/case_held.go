@@ -24,7 +24,8 @@ func itemsHeld(f *Facts, _ Sums) (judged, bool) {
 	var last []string
 	for line := range strings.Lines(f.text) {
 		m := cutBar.FindStringSubmatch(strings.TrimSpace(line))
-		if m == nil || strings.Contains(m[0], "loss") || containsAny(m[1], []string{"epoch", "step", "train"}) {
+		if m == nil || strings.Contains(m[0], "loss") || containsAny(m[1], []string{"epoch", "step",
+			"train"}) {
 			continue
 		}
 		n, _ := strconv.ParseFloat(m[2], 64)

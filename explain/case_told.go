@@ -334,7 +334,8 @@ func byMoment(f *Facts, told bool) (judged, bool) {
 	for n, text := range []string{f.Said.Of, f.Said.Near, f.text} {
 		for i := range moments {
 			m := &moments[i]
-			if n == 2 && !m.anywhere || !told && !m.always || m.where != nil && !slices.Contains(m.where, c.Where) ||
+			if n == 2 && !m.anywhere || !told && !m.always || m.where != nil && !slices.Contains(m.where,
+				c.Where) ||
 				m.also != nil && !m.also.MatchString(f.text) || m.unless != nil && m.unless.MatchString(f.text) ||
 				m.fits != nil && !m.fits(f) {
 				continue

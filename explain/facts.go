@@ -119,7 +119,8 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Batches: inBatches(c, h),
 		remedy.Text:    text,
 		remedy.Pictures: job.Images || seen(c, h, trace.SignPictures) ||
-			seen(c, h, trace.SignDiffusion) || ofPictures(c) || j.tensor != nil && slices.Contains(j.tensor.op.also, remedy.SmallerImage),
+			seen(c, h, trace.SignDiffusion) || ofPictures(c) || j.tensor != nil &&
+			slices.Contains(j.tensor.op.also, remedy.SmallerImage),
 		remedy.Ranks: max(c.Ranks, h.Ranks) > 1 || c.Rank > 0 ||
 			c.Alike > 1 || joinsRanks(c) || slices.Contains([]string{"ranks_load",
 			"ranks_on_card", "contexts", "not_sharded"}, j.detail),

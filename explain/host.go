@@ -40,8 +40,12 @@ func byLauncher(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if !onHost(c) {
 		return judged{}, false
 	}
-	if c.Kind == "errno_memory" && c.Requested == nil && slices.ContainsFunc(c.Code, iterates.MatchString) &&
-		!slices.ContainsFunc(c.Frames, func(f event.Frame) bool { return strings.Contains(f.File, "subprocess") }) {
+	if c.Kind == "errno_memory" && c.Requested == nil && slices.ContainsFunc(c.Code,
+		iterates.MatchString) &&
+		!slices.ContainsFunc(c.Frames, func(f event.Frame) bool {
+			return strings.Contains(f.File,
+				"subprocess")
+		}) {
 		return because(CauseHostData, "fork", 0.65,
 			"a loop over the loader was to begin, which forks its workers: for each of them the kernel must "+
 				"promise all of the parent's memory again"), true

@@ -29,11 +29,13 @@ var licences = []licence{
 		}},
 	{re(`--quantization|--dtype|--max-num-|--tensor-parallel|--gpu-memory-utilization`), "an engine's own command line",
 		func(f *Facts, _ Sums, _ *Explanation) bool {
-			return !learns(f.Crash, f.Hints) && (f.Tool == nil || f.Tool.Name == "vLLM" || f.Tool.Name == "SGLang")
+			return !learns(f.Crash, f.Hints) && (f.Tool == nil || f.Tool.Name == "vLLM" ||
+				f.Tool.Name == "SGLang")
 		}},
 	{re(`bfloat16|\bbf16\b|mixed precision`), "a network that is trained in 32 bits, for all that is shown, on a card that has the type",
 		func(f *Facts, _ Sums, x *Explanation) bool {
-			return !lowPrecision.MatchString(f.text) && (!oldCard.MatchString(f.text) || newCard.MatchString(f.text)) &&
+			return !lowPrecision.MatchString(f.text) && (!oldCard.MatchString(f.text) ||
+				newCard.MatchString(f.text)) &&
 				!firstTensorFlow.MatchString(f.text)
 		}},
 	{re(`^if a model is trained`), "words or frames of training", func(*Facts, Sums, *Explanation) bool { return false }},
@@ -57,7 +59,8 @@ var licences = []licence{
 			c := f.Crash
 			return len(c.Frames) > 0 || c.Requested != nil || x.Cause == CauseHostData && len(x.given) > 0 ||
 				x.Detail == "" && x.Cause == CauseHostData || has(c, trace.SignDataLoad) ||
-				c.Framework == "tensorflow" || c.Kind != "bare_kill" && c.Kind != "exit_137" && x.Detail != "map_writer"
+				c.Framework == "tensorflow" || c.Kind != "bare_kill" && c.Kind != "exit_137" &&
+				x.Detail != "map_writer"
 		}},
 	{re(`\bfsdp\b|\bzero\b|\blora\b|8-bit|adafactor|checkpoint`), "a network that is trained or loaded",
 		func(f *Facts, _ Sums, x *Explanation) bool {
@@ -82,9 +85,10 @@ func (x *Explanation) licensed(list []Advice) []Advice {
 	}
 	return slices.DeleteFunc(list, func(a Advice) bool {
 		words := strings.ToLower(strings.Join([]string{a.Title, a.How.Env, a.How.Args, a.How.Code}, "\n"))
-		return !strings.Contains(words, " instead of ") && slices.ContainsFunc(licences, func(l licence) bool {
-			return l.says.MatchString(words) && !l.holds(x.facts, x.sums, x)
-		})
+		return !strings.Contains(words, " instead of ") && slices.ContainsFunc(licences,
+			func(l licence) bool {
+				return l.says.MatchString(words) && !l.holds(x.facts, x.sums, x)
+			})
 	})
 }
 
@@ -109,7 +113,8 @@ type attempt struct {
 
 var attempts = []attempt{
 	{re(`(?:batch|\bbs\b)[^.]{0,40}(?:\b1\b|one|small|still|same|also|too)|(?:reduc|lower|decreas|small|chang)\w*[^.]{0,30}batch|no matter[^.]{0,30}batch|regardless[^.]{0,30}batch|batch[^\n]{0,30}\. (?:lower|reduc|decreas|sett|chang|halv)\w* it\b|tried[^.\n]{0,20}batch_size ?= ?\d`),
-		[]remedy.ID{remedy.MicroBatch, remedy.EvalBatch}, "a smaller batch", "what is computed for the samples of one batch"},
+		[]remedy.ID{remedy.MicroBatch, remedy.EvalBatch}, "a smaller batch",
+		"what is computed for the samples of one batch"},
 	{re(`expandable_segments|max_split|alloc_conf|empty_cache|fragment`), pooling, "settings of PyTorch's pool", "what lies idle in it"},
 	{re(`eval_accumulation`), nil, "eval_accumulation_steps", "where outputs are kept, in host memory instead of the card"},
 	{re(`gradient.checkpoint|activation.checkpoint|checkpointing`), keeping, "checkpointing", "activations between the forward and the backward pass"},
@@ -140,7 +145,8 @@ func (x *Explanation) answerTried() {
 			lines = append(lines, fmt.Sprintf("%s (only %s)", a.name, a.touches))
 		}
 	}
-	if set := x.facts.Hints.Settings[string(remedy.RaiseLimit)]; x.Where == event.WhereMPS && x.Capacity != nil &&
+	if set := x.facts.Hints.Settings[string(remedy.RaiseLimit)]; x.Where == event.WhereMPS &&
+		x.Capacity != nil &&
 		strings.Contains(set, "WATERMARK") {
 		x.Evidence = slices.Insert(x.Evidence, min(1, len(x.Evidence)), "the message still prints a cap: "+
 			"PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 has not reached this process (it counts before torch is imported), and would only let the system swap")

@@ -199,7 +199,7 @@ func says(what string) func(*hintCollector, *passage) {
 		if h.SaidOf == nil {
 			h.SaidOf = map[string]string{}
 		}
-		if h.SaidOf[what] == "" && !strings.HasSuffix(line, "...") { // what a program announces, and then does
+		if h.SaidOf[what] == "" && !strings.HasSuffix(line, "...") { // else announced, and then done
 			if at := strings.Index(strings.ToLower(line), p.word); at > saidLine/4 && at < len(line) {
 				line = "... " + strings.ToValidUTF8(line[at-saidLine/4:], "")
 			}
