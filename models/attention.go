@@ -135,3 +135,62 @@ func (c *ctx) rotateBoth(q, k, cos, sin *tape.Tensor) (rq, rk *tape.Tensor) {
 	f.Leave(rq, rk)
 	return rq, rk
 }
+
+// rotatePhi rotates part of each head with variables that live until attention is over.
+func (c *ctx) rotatePhi(f *tape.Frame, q, k **tape.Tensor, cos, sin *tape.Tensor, rot int64) {
+	d := (*q).Dim(-1)
+	qr, qp := c.Slice(*q, -1, rot), c.Slice(*q, -1, d-rot)
+	qRot := hold(f, qr)
+	f.Keep(qp)
+	kr, kp := c.Slice(*k, -1, rot), c.Slice(*k, -1, d-rot)
+	kRot := hold(f, kr)
+	f.Keep(kp)
+	a, b := c.rotateBoth(*qRot, *kRot, cos, sin)
+	f.Set(qRot, a)
+	f.Set(kRot, b)
+	f.Set(q, c.Cat(-1, *qRot, qp))
+	f.Set(k, c.Cat(-1, *kRot, kp))
+}
+
+// hold makes a variable of a frame for a tensor.
+func hold(f *tape.Frame, t *tape.Tensor) **tape.Tensor {
+	v := new(*tape.Tensor)
+	f.Set(v, t)
+	return v
+}
+
+// rotatePart is apply_rotary_pos_emb on the first rot elements of each head; named reports whether
+// the rotated part is a variable of its own (GPT-NeoX) or part of one expression (Phi-3).
+func (c *ctx) rotatePart(q, k, cos, sin *tape.Tensor, rot int64, named bool) (rq, rk *tape.Tensor) {
+	f := c.Enter()
+	var cu, su, qRot, qPass, kRot, kPass, qe, ke *tape.Tensor
+	d := q.Dim(-1)
+	f.Set(&cu, c.Unsqueeze(cos, 1))
+	f.Set(&su, c.Unsqueeze(sin, 1))
+	f.Set(&qRot, c.Slice(q, -1, rot))
+	f.Set(&qPass, c.Slice(q, -1, d-rot))
+	f.Set(&kRot, c.Slice(k, -1, rot))
+	f.Set(&kPass, c.Slice(k, -1, d-rot))
+	if named {
+		f.Set(&qe, c.rotate(qRot, cu, su))
+		f.Set(&ke, c.rotate(kRot, cu, su))
+		f.Set(&qe, c.Cat(-1, qe, qPass))
+		f.Set(&ke, c.Cat(-1, ke, kPass))
+	} else {
+		f.Set(&qe, c.Cat(-1, c.rotate(qRot, cu, su), qPass))
+		f.Set(&ke, c.Cat(-1, c.rotate(kRot, cu, su), kPass))
+	}
+	rq, rk = qe, ke
+	f.Leave(rq, rk)
+	return rq, rk
+}
+
+// everyTwo is rotate_every_two: neighbours change places, the first negated.
+func (c *ctx) everyTwo(x *tape.Tensor) *tape.Tensor {
+	f := c.Enter()
+	var even, odd, y *tape.Tensor
+	f.Set(&even, c.Step2(x, -1))
+	f.Set(&odd, c.Step2(x, -1))
+	f.Set(&y, c.Cat(-1, c.Unsqueeze(c.Neg(odd), -1), c.Unsqueeze(even, -1)))
+	return f.Leave(c.View(y, x.Shape...))
+}

@@ -54,6 +54,7 @@ func (c *ctx) layer(name string, fn func(args []*tape.Tensor) *tape.Tensor,
 type lin struct {
 	w, b       *tape.Param
 	transposed bool
+	apart      bool // Falcon's: a product with the transposed weight and, on its own, the bias
 }
 
 func linear(m *tape.Module, name string, in, out int64, bias bool) lin {
@@ -66,10 +67,18 @@ func linear(m *tape.Module, name string, in, out int64, bias bool) lin {
 }
 
 func (l lin) run(g *tape.Graph, x *tape.Tensor) *tape.Tensor {
-	if l.transposed {
+	switch {
+	case l.transposed:
 		return g.Conv1D(x, l.w, l.b)
+	case !l.apart || l.w.Bits > 0 || l.w.Lora != nil: // replaced by the library's own layer
+		return g.Linear(x, l.w, l.b)
 	}
-	return g.Linear(x, l.w, l.b)
+	y := g.Product(x, g.Transpose(l.w.Tensor, 0, 1))
+	if l.b == nil {
+		return y
+	}
+	f := g.Enter(x)
+	return f.Leave(g.Add(y, l.b.Tensor))
 }
 
 // conv1d is GPT-2's transposed linear layer.
@@ -269,4 +278,15 @@ func (c *ctx) logits(fn func() *tape.Tensor) *tape.Tensor {
 	var out *tape.Tensor
 	c.As(event.CategoryLoss, func() { out = fn() })
 	return out
+}
+
+// mlp is two linear layers with an activation between them, and dropout.
+func (c *ctx) mlp(fc1, fc2 lin, act string, drop float64, x *tape.Tensor) *tape.Tensor {
+	f := c.Enter(x)
+	var h *tape.Tensor
+	f.Set(&h, fc1.run(c.Graph, x))
+	f.Set(&h, c.Activation(act, h))
+	f.Set(&h, fc2.run(c.Graph, h))
+	f.Set(&h, c.Dropout(h, drop))
+	return f.Leave(h)
 }
