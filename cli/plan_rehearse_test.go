@@ -321,9 +321,22 @@ func TestRehearsalOfKeras(t *testing.T) {
 	if p := keras("lstm", "64"); p.Categories["activations"] < 20*64*32*4*5 {
 		t.Errorf("activations of a recurrent layer %s", p.Categories["activations"])
 	}
-	_, message, code := rehearsed(t, python, nil, script("keras_fit.py"), "loop", "4")
-	if code != exitUsage || !strings.Contains(message, "loop of its own in TensorFlow") {
-		t.Errorf("exit %d, %q", code, message)
+	unbuilt := keras("unbuilt", "64")
+	for _, kind := range []string{"loop-eager", "loop-function"} {
+		p := keras(kind, "64")
+		if got := p.Categories["weights"]; got < dense || got > dense+1024 {
+			t.Errorf("%s: weights %d, want %d and a few counters", kind, got, dense)
+		}
+		if a, b := p.AllocatedPeak, unbuilt.AllocatedPeak; a < b*80/100 || a > b*105/100 {
+			t.Errorf("%s: peak %s, %s where fit trains the same model", kind, a, b)
+		}
+	}
+	for kind, why := range map[string]string{"loop-asks": "line 33 asks for a value of a step",
+		"loop-idle": "asks for a value of a step before it is over"} {
+		_, message, code := rehearsed(t, python, nil, script("keras_fit.py"), kind, "4")
+		if code != exitUsage || !strings.Contains(message, why) {
+			t.Errorf("%s: exit %d, %q", kind, code, message)
+		}
 	}
 }
 

@@ -1,4 +1,4 @@
-"""Plays the graph of a Keras training step as TensorFlow's executor would run it on a card, without
+"""Plays the graph of a training step as TensorFlow's executor would run it on a card, without
 running it.
 
 Keras is stopped when it is about to fit: the training step is traced for the shapes of one real
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Iterable, Sequence, Union
 from . import recorder as record
 
 if TYPE_CHECKING:
-    import keras
     import tensorflow as tf
     from tensorflow.python.framework.func_graph import FuncGraph
 
@@ -89,6 +88,12 @@ CALLS = {
     "If": "then_branch",
     "StatelessIf": "then_branch",
 }
+ASSIGNS = {
+    "AssignVariableOp",
+    "AssignAddVariableOp",
+    "AssignSubVariableOp",
+    "ResourceApplyGradientDescent",
+}
 LOOPS = ("While", "StatelessWhile")
 PREPARED = ("Const", "EmptyTensorList")  # made for the backward pass, needed by the forward one
 STEPS = 2
@@ -153,21 +158,12 @@ class Player:
     # -- a step
     # ------------------------------------------------------------
 
-    def variables(self, model: keras.Model) -> None:
+    def variables(self, weights: Iterable[Any], states: Iterable[Any]) -> None:
         """Everything that outlives a step."""
-        trained = {id(v) for v in model.trainable_variables}
-        states = {id(v) for v in getattr(model.optimizer, "variables", [])}
-        for v in list(model.variables) + [v for v in getattr(model.optimizer, "variables", [])]:
-            if id(v) in states and id(v) not in trained:
-                category = record.OPTIMIZER
-            else:
-                category = record.WEIGHTS
-            self.recorder.alloc(
-                bytes_of(tuple(v.shape), itemsize(v.dtype)) or 0,
-                "Variable",
-                getattr(v, "path", ""),
-                category,
-            )
+        for category, held in ((record.WEIGHTS, weights), (record.OPTIMIZER, states)):
+            for v in held:
+                size = bytes_of(tuple(v.shape), itemsize(v.dtype))
+                self.recorder.alloc(size, "Variable", getattr(v, "path", ""), category)
 
     def step(self, graph: FuncGraph, number: int, train: bool = True) -> None:
         ops = self.ordered(graph)

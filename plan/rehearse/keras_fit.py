@@ -4,16 +4,11 @@
 
 import inspect
 import os
-import sys
-from typing import Any, Dict
+from typing import Any, Dict, Iterable
 
 from ..imports import when_imported
+from . import graph, own_loop
 
-OWN_LOOP = (
-    "the script trains with a loop of its own in TensorFlow: a rehearsal follows "
-    "Keras' fit and train_on_batch. Run it under `memroom run` and look "
-    "at `memroom show`"
-)
 UNVALIDATED = (
     "unvalidated: the step was traced on the CPU and played operation by operation. "
     "No such answer was compared with a card; XLA (Keras' default "
@@ -27,21 +22,25 @@ GROWTH = (
 
 
 def watch(rehearsal: Any) -> None:
-    when_imported("keras.src.backend.tensorflow.trainer", lambda m: _trainer(m, rehearsal))
-    when_imported("keras.src.optimizers.base_optimizer", lambda m: _optimizer(m, rehearsal))
-    when_imported("tensorflow", lambda m: _hide_cards())
+    rehearsal.tracing = False
+    loop = own_loop.Loop(rehearsal, lambda *step: play_own(rehearsal, *step))
+    when_imported("keras.src.backend.tensorflow.trainer", lambda m: _trainer(m, rehearsal, loop))
+    when_imported("keras.src.optimizers.base_optimizer", lambda m: _optimizer(m, rehearsal, loop))
+    when_imported("tensorflow", _hide_cards)
+    when_imported("tensorflow", loop.install)
 
 
-def _hide_cards() -> None:
+def _hide_cards(_: Any) -> None:
     """A real card of this machine must not be touched."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 
-def _trainer(module: Any, rehearsal: Any) -> None:
+def _trainer(module: Any, rehearsal: Any, loop: own_loop.Loop) -> None:
     trainer, iterate = module.TensorFlowTrainer, module.TFEpochIterator
     signature = inspect.signature(trainer.fit)
 
     def fit(self: Any, *args: Any, **kwargs: Any) -> None:
+        loop.leave()
         given = signature.bind(self, *args, **kwargs)
         given.apply_defaults()
         asked = given.arguments
@@ -74,6 +73,7 @@ def _trainer(module: Any, rehearsal: Any) -> None:
     def train_on_batch(
         self: Any, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
     ) -> None:
+        loop.leave()
         play(rehearsal, self, tuple(v for v in (x, y, sample_weight) if v is not None), None)
 
     trainer.fit, trainer.train_on_batch = fit, train_on_batch
@@ -101,8 +101,6 @@ def play(rehearsal: Any, model: Any, data: Any, held_out: Any) -> None:
     """Traces the steps, notes what they take, and ends the process: nothing is trained."""
     import tensorflow as tf
 
-    from . import graph
-
     rehearsal.tracing = True
     data = tf.nest.map_structure(tf.convert_to_tensor, data)
     # Without a strategy Keras leaves it to the first trace: the optimizer would know no variables.
@@ -111,13 +109,10 @@ def play(rehearsal: Any, model: Any, data: Any, held_out: Any) -> None:
         model._symbolic_build(data_batch=data)
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    recorder = rehearsal.recorder
-    recorder.warn(UNVALIDATED)
-    recorder.warn(GROWTH)
-    recorder.facts.update(cudnn=True, cublas=True)
-    rehearsal.allocator = "bfc"
-    player = graph.Player(recorder)
-    player.variables(model)
+    weights = list(model.variables)
+    known = {id(v) for v in weights}
+    states = [v for v in model.optimizer.variables if id(v) not in known]
+    player = begun(rehearsal, weights, states)
     train = traced(tf, model.train_step, data)
     for number in range(1, graph.STEPS + 1):
         player.step(train, number)
@@ -130,23 +125,36 @@ def play(rehearsal: Any, model: Any, data: Any, held_out: Any) -> None:
     rehearsal.over("steps")
 
 
+def play_own(rehearsal: Any, step: Any, weights: Iterable[Any], states: Iterable[Any]) -> None:
+    player = begun(rehearsal, weights, states)
+    for number in range(1, graph.STEPS + 1):
+        player.step(step, number)
+    rehearsal.over("steps")
+
+
+def begun(rehearsal: Any, weights: Iterable[Any], states: Iterable[Any]) -> graph.Player:
+    rehearsal.tracing = True
+    recorder = rehearsal.recorder
+    recorder.warn(UNVALIDATED)
+    recorder.warn(GROWTH)
+    recorder.facts.update(cudnn=True, cublas=True)
+    rehearsal.allocator = "bfc"
+    player = graph.Player(recorder)
+    player.variables(weights, states)
+    return player
+
+
 def traced(tf: Any, step: Any, data: Any) -> Any:
     specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), data)
     return tf.function(step).get_concrete_function(specs).graph
 
 
-def _optimizer(module: Any, rehearsal: Any) -> None:
-    """An optimizer that is applied before fit was met belongs to a loop of the script's own."""
+def _optimizer(module: Any, rehearsal: Any, loop: own_loop.Loop) -> None:
     base = module.BaseOptimizer
     apply = base.apply
 
     def follow(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if (
-            not getattr(rehearsal, "tracing", False)
-            and not rehearsal.recorder.events
-            and "torch" not in sys.modules
-        ):
-            rehearsal.fail(OWN_LOOP)
+        loop.optimizers[id(self)] = self
         return apply(self, *args, **kwargs)
 
     base.apply = follow
