@@ -5,12 +5,10 @@ package explain
 type situationCase func(*Facts, Sums) (judged, bool)
 
 var situationCases = []situationCase{
-	otherCardMeant, seesLess, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside,
-	ownEvaluation, dataOnCard,
-	poolInPieces, graphKept, windowsJoined, shapeByNames, largeTensor,
-	largeNode, allSamples, ranBefore, serverWorkers, shareIsSmall, beyondTheCardSaid, pointsTrained,
-	itemsHeld, imagesKept, printedLast, arrayByShape, smallArray, oneWorker, raisedInVain,
-	longNotPieces, darknetParts, notDivided,
+	otherCardMeant, seesLess, ranksOnCard, launchedOnCard, emptyBeside,
+	ownEvaluation, poolInPieces, largeTensor,
+	largeNode, shareIsSmall, pointsTrained,
+	itemsHeld, imagesKept, printedLast, arrayByShape, longNotPieces, darknetParts, notDivided,
 	toldCase,
 }
 

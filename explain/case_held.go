@@ -134,3 +134,11 @@ func imagesKept(f *Facts, s Sums) (judged, bool) {
 		{remedy.SmallerImage, "half the width and height of the images", "Gaussian splatting: -r 2"}}
 	return j, true
 }
+
+// pointsTrained: a message without a traceback stands in a text about points that are trained.
+func pointsTrained(f *Facts, _ Sums) (judged, bool) {
+	if len(f.Crash.Frames) > 0 {
+		return judged{}, false // the stages of a traceback ask for more
+	}
+	return byPoints(f.Crash, f.Hints)
+}

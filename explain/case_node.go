@@ -63,28 +63,3 @@ func largeNode(f *Facts, s Sums) (judged, bool) {
 	}
 	return judged{}, false
 }
-
-// manyAtOnce is a number of large samples in one pass that no setting of a batch has.
-const manyAtOnce = 1000
-
-// allSamples: the first dimension of an activation is larger than any batch of such samples, and no
-// batch is shown: all the data goes through in one call.
-func allSamples(f *Facts, s Sums) (judged, bool) {
-	c := f.Crash
-	m := leadingShape.FindStringSubmatch(c.Text)
-	if c.Framework != "tensorflow" || m == nil || s.Asked < event.GiB || f.Hints.Batch > 0 ||
-		optimizerNode.MatchString(c.Node) || weightNode.MatchString(c.Node) ||
-		recurrent.MatchString(c.Node) || ofBoxes.MatchString(c.Node+" "+c.Text) || wholeArray.MatchString(c.Text) || framesOf(c, "data_adapter") {
-		return judged{}, false
-	}
-	n, _ := strconv.ParseInt(m[1], 10, 64)
-	if n < manyAtOnce || strings.Count(m[2], ",") < 3 || n%64 == 0 {
-		return judged{}, false
-	}
-	j := because(CauseBatch, "", 0.65, "the first dimension of the tensor is %s, and no setting of a batch is shown", thousands(n)).
-		saying("%s samples go through in one call", thousands(n))
-	j.cures = []remedy.ID{remedy.MicroBatch}
-	j.typed = map[remedy.ID]string{remedy.MicroBatch: "32 at a time instead of " + thousands(n) +
-		": a loop over pieces of the data, or batch_size=32 where the call has it"}
-	return j, true
-}

@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"memroom/event"
@@ -189,7 +190,7 @@ var claims = map[string]claim{
 		figure(inProcess, allocated, capacity)),
 
 	// data in host memory
-	"workers": rule("a worker that was killed, or frames of the loader", nil,
+	"workers": rule("a worker that was killed, or frames of the loader", []doubt{oneWorker},
 		kind("torch_worker"), stageOf("workers"), sign(trace.SignWorkerKill)),
 	"pool_workers": rule("a pool that lost a worker", nil, kind("pool_worker"),
 		sign(trace.SignPool)),
@@ -340,6 +341,11 @@ var (
 		return fmt.Sprintf("it failed while something was set up (%s in %s), before the first step",
 			c.Frames[0].Name, c.Frames[0].File)
 	}}
+	// oneWorker: fewer workers than one or none cannot help.
+	oneWorker = doubt{func(c *trace.Crash, h *trace.Hints, _ judged) bool {
+		n, err := strconv.Atoi(first(c.Signs[trace.SignWorkers], h.Signs[trace.SignWorkers]))
+		return err == nil && n <= 1
+	}, fixed("the loader has one worker or none: what the data set or the program keeps fills it")}
 	// littleAsked: what asked for so little is not what fills the card.
 	littleAsked = doubt{func(c *trace.Crash, _ *trace.Hints, _ judged) bool { return fullAlready(c) },
 		func(c *trace.Crash, _ *trace.Hints) string {

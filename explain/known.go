@@ -493,7 +493,7 @@ func notKnown(c *trace.Crash, h *trace.Hints) judged {
 			j = j.also("%s of the card are outside this program's pool: its CUDA context, the desktop or other processes",
 				rest)
 		}
-	case onHost(c) && has(c, trace.SignWorkerKill):
+	case onHost(c) && has(c, trace.SignWorkerKill) && !oneWorker.is(c, h, j):
 		return because(CauseHostData, "workers", 0.55,
 			"a DataLoader worker was among those killed: workers hold copies of the data and prefetched "+
 				"batches")

@@ -47,9 +47,10 @@ var licences = []licence{
 		func(f *Facts, _ Sums, _ *Explanation) bool { return !firstTensorFlow.MatchString(f.text) }},
 	{re(`dataloader workers|num_workers`), "a loader that ran where it failed, or its setting",
 		func(f *Facts, _ Sums, x *Explanation) bool {
-			_, own := f.key(Workers)
-			return own || len(f.Crash.Frames) > 0 || x.Confidence >= 0.5 || f.Crash.Kind == "torch_worker" ||
-				x.Where == event.WhereShm
+			k, own := f.key(Workers)
+			return own && k.Number() > 1 || !own && (len(f.Crash.Frames) > 0 || x.Confidence >= 0.5 ||
+				f.Crash.Kind == "torch_worker" ||
+				x.Where == event.WhereShm)
 		}},
 	{re(`json\.loads\(line\)|for line in open`), "frames that read a file",
 		func(f *Facts, _ Sums, _ *Explanation) bool { return len(f.Crash.Frames) > 0 }},
