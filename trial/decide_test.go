@@ -367,6 +367,22 @@ func TestOlderTrialsComeFirst(t *testing.T) {
 	}
 }
 
+// TestWhatATrialHoldsIsNotGivenAway: one that stands still beyond its reservation keeps this while
+// an older one waits for memory, however often both are looked at.
+func TestWhatATrialHoldsIsNotGivenAway(t *testing.T) {
+	c := Capacity{Host: 4 * gib, HostFree: 4 * gib}
+	s := started(Options{}, 2*gib, 2*gib-128*mib)
+	for range 10 {
+		s.Observe(0, Usage{Host: 2 * gib, Held: true})
+		s.Observe(1, Usage{Host: 2*gib - 64*mib, Held: true})
+		s.Grow(1, Usage{Host: 2*gib - 64*mib, Held: true}, c)
+		s.Grow(0, Usage{Host: 2 * gib, Held: true}, c)
+	}
+	if had := s.Reserved(1); had < 2*gib-128*mib || s.Reserved(0)+had > c.Host {
+		t.Errorf("of %s the older one has %s, the younger %s", c.Host, s.Reserved(0), had)
+	}
+}
+
 // TestTheLastBegunIsTheVictim: only if every one stands still.
 func TestTheLastBegunIsTheVictim(t *testing.T) {
 	s := started(Options{}, gib, gib, gib)

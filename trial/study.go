@@ -495,7 +495,7 @@ func (s *Study) Grow(id int, u Usage, c Capacity) event.Bytes {
 	if l == nil || l.gone || !c.Elastic && !u.Held && float64(u.Host) < near*float64(l.reserved) {
 		return 0
 	}
-	room := min(c.Host-s.reserved(), s.reallyFree(c)) - s.older(l)
+	room := s.room(l, c)
 	if c.Elastic && !u.Held {
 		// It is not certain that it needs more. At the limit, though, system calls fail that write
 		// into fresh memory, and many programs do not survive that.
@@ -513,7 +513,7 @@ func (s *Study) Grow(id int, u Usage, c Capacity) event.Bytes {
 	// Small steps first: what is reserved in vain keeps another trial from starting.
 	if u.Host > l.reserved { // it has gone into what nobody reserved
 		l.reserved = min(u.Host, l.reserved+room)
-		room = min(c.Host-s.reserved(), s.reallyFree(c)) - s.older(l)
+		room = s.room(l, c)
 	}
 	want := max(l.reserved/32, growStep/4, (l.upper-l.reserved)/2) << min(l.grew, 4)
 	if room < growStep/8 && room < want {
@@ -522,6 +522,12 @@ func (s *Study) Grow(id int, u Usage, c Capacity) event.Bytes {
 	l.grew++
 	l.reserved += min(want, room)
 	return l.reserved
+}
+
+// room is what nobody has reserved and no older trial may need; never less than nothing, because
+// what a trial holds is not taken from it.
+func (s *Study) room(l *live, c Capacity) event.Bytes {
+	return max(0, min(c.Host-s.reserved(), s.reallyFree(c))-s.older(l))
 }
 
 // Slack is how far every trial may go beyond its reservation for a moment: half of what nobody has

@@ -5,6 +5,7 @@ on, through the methods that Ray's schedulers have, so Ray's own objects work he
 """
 
 import copy
+import inspect
 import math
 import random
 import statistics
@@ -291,15 +292,24 @@ class PopulationBasedTraining(TrialScheduler):
                 at = list(values).index(old) + self.random.choice((-1, 1))
                 config[name] = values[max(0, min(at, len(values) - 1))]
             else:
-                new = old * self.random.choice(self.factors)
-                config[name] = int(new) if isinstance(old, int) else new
+                config[name] = old * self.random.choice(self.factors)
+            if isinstance(old, int) and not isinstance(values, (list, tuple)):
+                config[name] = type(old)(round(config[name]))
         return config
 
     def _drawn(self, how: Any) -> Any:
         how = domain(how)
         if isinstance(how, Domain):
             return how.sample(random_state=self.random)
-        return how() if callable(how) else self.random.choice(list(how))
+        if not callable(how):
+            return self.random.choice(list(how))
+        try:
+            inspect.signature(how).bind()
+        except TypeError:  # it takes one argument, as in Ray's own example
+            return how(None)
+        except ValueError:  # a builtin without a signature
+            pass
+        return how()
 
 
 _NOT_HERE = {
