@@ -304,6 +304,8 @@ func (c *tuneNewCmd) checkNumbers(spec engine.Spec) error {
 		return fmt.Errorf("--mode %s: min or max", o.Mode)
 	case spec.Rehearse < 0:
 		return fmt.Errorf("--rehearse %s cannot be negative: give a time such as 60s", spec.Rehearse)
+	case spec.Budget < 0 || spec.MaxTime < 0:
+		return errors.New("--time-budget and --max-time cannot be negative: give a time such as 2h")
 	case o.CPUs < 0:
 		return fmt.Errorf("--cpus-per-trial %v cannot be negative: give 0 or more", o.CPUs)
 	case o.Concurrent < 0 || o.Retries < 0:

@@ -127,6 +127,10 @@ func findStudy(home, name string) (dir string, spec engine.Spec, err error) {
 		return "", spec, exitWith(exitUsage, "%w", err)
 	}
 	names := studyNames(home)
+	if slices.Contains(names, name) {
+		return "", spec, exitWith(exitUsage, "study %s has no study.json any more (in %s): take the "+
+			"file back from a backup, or delete the folder", name, dir)
+	}
 	if len(names) == 0 {
 		return "", spec, exitWith(exitUsage, "there is no study %s, and no other: "+
 			"memroom tune begins one", name)

@@ -167,6 +167,47 @@ print("NAMED", "nothing" in str(r.errors), r.trials[0].status)
 	}
 }
 
+// TestValuesThatCannotBe: what tune.run and a report refuse, by its name, before anything is
+// trained or compared.
+func TestValuesThatCannotBe(t *testing.T) {
+	r := newTune(t)
+	out, err := r.python("cannot.py", `
+import math
+from memroom import tune
+
+space = {"x": tune.uniform(0, 1)}
+for given in ({"time_budget_s": -5}, {"time_budget_s": 0}, {"time_budget_s": math.nan},
+              {"time_budget_s": math.inf}, {"max_concurrent_trials": -1}, {"num_samples": 2.5},
+              {"num_samples": 0}, {"max_failures": "a"}, {"max_failures": -2},
+              {"keep_checkpoints_num": 0}, {"checkpoint_freq": -1}, {"name": "a/b"}, {"name": "../x"},
+              {"name": "x" * 300}, {"stop": {"training_iteration": "x"}}, {"stop": 5},
+              {"resources_per_trial": {"cpus": 1}}, {"resources_per_trial": {"memory": -1}},
+              {"config": 5}, {"config": [1]}):
+    name = list(given)[0]
+    words = {"keep_checkpoints_num": "num_to_keep", "checkpoint_freq": "checkpoint_frequency",
+             "config": "settings", "resources_per_trial": "resources"}
+    try:
+        tune.run(lambda config: 1.0, **dict({"config": space, "verbose": 0}, **given))
+        print("TAKEN", given)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        if words.get(name, name) not in str(error):
+            print("UNCLEAR", given, error)
+
+def train(config):
+    tune.report(*config["said"])
+r = tune.run(train, config={"said": tune.grid_search([(5,), ({"loss": [1, 2]},),
+    ({"loss": 10 ** 400},), ({"loss": "good"},)])}, metric="loss", mode="min", verbose=0)
+print("REPORTS", [str(e)[:40] for e in r.errors])
+`)
+	want := "REPORTS ['report takes a dict of metrics, not 5', 'report: loss=[1, 2] is no number, and " +
+		"tr', 'report: loss=100000000000000000000000000', " +
+		`"report: loss='good' is text, and trials "]`
+	if err != nil || strings.Contains(out, "TAKEN") || strings.Contains(out, "UNCLEAR") ||
+		!strings.Contains(out, want) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestReportsAreThoseOfAnUncappedStudy: every scheduler and every way in which a trial can end, in
 // trials that read files into the page cache up to their limit. Each runs once, and its reports
 // equal those of a plain loop over the same scheduler.

@@ -382,7 +382,9 @@ func DomainOf(name string, raw any) (Domain, error) {
 func domainOf(raw any) (Domain, error) {
 	switch v := raw.(type) {
 	case string:
-		if expression.MatchString(v) {
+		word, _, open := strings.Cut(strings.TrimSpace(v), "(")
+		known := vocabulary[word[strings.LastIndex(word, ".")+1:]] != nil
+		if expression.MatchString(v) || open && known { // the other end may be missing
 			return ParseDomain(v)
 		}
 		return ChoiceOf([]any{v}, v), nil

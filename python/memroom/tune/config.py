@@ -2,7 +2,10 @@
 its name: nothing is dropped without a word.
 """
 
+import datetime
+import math
 import os
+import re
 import sys
 from typing import Any, Dict, Optional
 
@@ -82,11 +85,12 @@ class CheckpointConfig:
         **given: Any,
     ) -> None:
         refuse("CheckpointConfig", given)
-        if num_to_keep is not None and num_to_keep < 1:
-            raise ValueError("num_to_keep must be at least 1, it is %s" % num_to_keep)
+        if num_to_keep is not None:
+            num_to_keep = whole("num_to_keep", num_to_keep, 1)
         if checkpoint_score_order not in ("min", "max"):
             raise ValueError("checkpoint_score_order must be min or max")
-        self.num_to_keep, self.checkpoint_frequency = num_to_keep, checkpoint_frequency or 0
+        self.num_to_keep = num_to_keep
+        self.checkpoint_frequency = whole("checkpoint_frequency", checkpoint_frequency or 0, 0)
         self.checkpoint_score_attribute = checkpoint_score_attribute
         self.checkpoint_score_order = checkpoint_score_order
         self.checkpoint_at_end = checkpoint_at_end
@@ -100,7 +104,7 @@ class FailureConfig:
             raise ValueError("fail_fast must be True, False or 'raise', not %r" % (fail_fast,))
         if fail_fast and max_failures:
             raise ValueError("max_failures must be 0 with fail_fast")
-        self.max_failures, self.fail_fast = max_failures, fail_fast
+        self.max_failures, self.fail_fast = whole("max_failures", max_failures, -1), fail_fast
 
 
 class RunConfig:
@@ -148,17 +152,58 @@ def run_config_of(given: Any) -> Any:
     return RunConfig(**values)
 
 
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number; NumPy's count too, a truth value or text does not."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
+        raise ValueError("%s must be a whole number, at least %d, not %r" % (name, least, value))
+    return int(value)
+
+
+def seconds(value: Any) -> Any:
+    """A budget of time: a number of seconds, a timedelta, or text such as 2h."""
+    if isinstance(value, datetime.timedelta):
+        value = value.total_seconds()
+    if value is None or isinstance(value, str):
+        return value
+    number = not isinstance(value, bool) and hasattr(value, "__float__")
+    if not number or not 0 < value < math.inf:
+        raise ValueError(
+            "time_budget_s must be a positive number of seconds, not %r; None: no end" % (value,)
+        )
+    return float(value)
+
+
+def named(name: Optional[str]) -> Optional[str]:
+    """The name of a study, which is that of its folders too."""
+    if name and not (
+        isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name)
+    ):
+        raise ValueError(
+            "name=%r: use letters, digits, dots, dashes and underscores, at most 100, and begin "
+            "with a letter or a digit" % (name,)
+        )
+    return name
+
+
 def resources_of(given: Any) -> Dict[str, Any]:
     """What a trial asks for: a dict, or a PlacementGroupFactory of one bundle."""
     bundles = getattr(given, "bundles", None)
     if bundles is None:
-        return dict(given or {})
+        asked = dict(given or {})
+        for one, much in asked.items():
+            if one.lower() not in ("cpu", "gpu", "memory"):
+                raise NotImplementedError(
+                    "resources: %r is not here: a trial asks for cpu, gpu and memory" % one
+                )
+            if not 0 <= much < math.inf:
+                raise ValueError("resources: %s=%r is no number from 0 on" % (one, much))
+        return asked
     if len(bundles) != 1:
         raise NotImplementedError(
             "PlacementGroupFactory with %d bundles: a trial is one process, name one bundle"
             % len(bundles)
         )
-    return dict(bundles[0])
+    return resources_of(dict(bundles[0]))
 
 
 class PlacementGroupFactory:

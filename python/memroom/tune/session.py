@@ -137,6 +137,8 @@ def report(metrics: Optional[Dict[str, Any]] = None, checkpoint: Any = None, **v
     """Tells the study numbers of this trial: report({"loss": 0.1}) or report(loss=0.1). The
     checkpoint is copied before this returns.
     """
+    if metrics is not None and not isinstance(metrics, dict):
+        raise TypeError("report takes a dict of metrics, not %r" % (metrics,))
     said = dict(metrics or {}, **values)
     if current is None:
         tell(said, None)
@@ -252,10 +254,11 @@ class Session:
     def report(self, said: Dict[str, Any], checkpoint: Any = None) -> bool:
         """Returns whether the study wants a checkpoint of this step."""
         value = flat(said).get(self.metric or "")
-        if isinstance(value, str):
+        if value is not None and (isinstance(value, str) or _number(value) is None):
+            kind = "text" if isinstance(value, str) else "no number"
             raise TypeError(
-                "report: %s=%r is text, and trials are compared by it: report a number"
-                % (self.metric, value)
+                "report: %s=%.100r is %s, and trials are compared by it: report a number"
+                % (self.metric, value, kind)
             )
         self.count += 1
         now = time.monotonic()
@@ -352,7 +355,7 @@ def _number(value: Any) -> Optional[float]:
     """A number as float: arrays and tensors of one element too; None: it is none."""
     try:
         return float(value.item() if hasattr(value, "item") else value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         return None
 
 

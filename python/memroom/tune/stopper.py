@@ -42,6 +42,9 @@ class _Reached(NoopStopper):
 
     def __init__(self, goals: Dict[str, Any]) -> None:
         self._goals = flat(goals)
+        for name, goal in self._goals.items():
+            if not hasattr(goal, "__float__"):
+                raise TypeError("stop: %s=%r is no number that a report could reach" % (name, goal))
 
     def __call__(self, trial_id: str, result: Dict[str, Any]) -> bool:
         said = flat(result)

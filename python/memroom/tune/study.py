@@ -7,7 +7,6 @@ settings instead of starting a study, and the process ends.
 
 import atexit
 import contextlib
-import datetime
 import fcntl
 import inspect
 import itertools
@@ -25,7 +24,7 @@ from typing import Any, Dict, List, Optional
 
 from ..command import find
 from . import schedulers, session, space, theirs
-from .config import FailureConfig, note
+from .config import FailureConfig, named, note, seconds, whole
 from .driver import Driver, Link
 from .reporter import reporter_of
 from .results import Result, TuneError
@@ -65,10 +64,11 @@ class Study:
             )
         if (mode or "min") not in ("min", "max"):
             raise ValueError("mode must be min or max, not %r" % (mode,))
-        if samples != -1 and samples < 1:
-            raise ValueError(
-                "num_samples must be at least 1, or -1 for no end, not %r" % (samples,)
-            )
+        if not isinstance(config or {}, dict):
+            raise TypeError("the settings are a dict of values and domains, not %r" % (config,))
+        samples = whole("num_samples", samples, -1)
+        if samples == 0:
+            raise ValueError("num_samples must be at least 1, or -1 for no end, not 0")
         self.config, self.samples = config or {}, samples if samples > 0 else ENDLESS
         self.label = name_of(self.trainable.trainable)
         self.search = Asked(search_alg)
@@ -119,7 +119,7 @@ class Study:
         trial_dirname_creator: Any = None,
     ) -> None:
         """Takes what tune.run and the configurations of a Tuner name alike."""
-        self.stop, self.stopper, self.name = stop, stopper_of(stop), name
+        self.stop, self.stopper, self.name = stop, stopper_of(stop), named(name)
         self.storage = _folder_of(storage_path)
         self.failure = failure_config or FailureConfig()
         self.keep = checkpoint_config
@@ -128,10 +128,9 @@ class Study:
             self.every = 1  # the others may go on from any
         self.callbacks = list(callbacks or [])
         self.reporter = None if progress_reporter is None else reporter_of(progress_reporter)
-        self.concurrent = max_concurrent_trials or self.concurrent
-        if isinstance(time_budget_s, datetime.timedelta):
-            time_budget_s = time_budget_s.total_seconds()
-        self.budget, self.quiet = time_budget_s, verbose == 0
+        at_once = whole("max_concurrent_trials", max_concurrent_trials or 0, 0)
+        self.concurrent = at_once or self.concurrent
+        self.budget, self.quiet = seconds(time_budget_s), verbose == 0
         self.trial_name_creator = trial_name_creator
         self.trial_dirname_creator = trial_dirname_creator
         if reuse_actors:
