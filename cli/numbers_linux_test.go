@@ -2,7 +2,10 @@ package cli
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -37,17 +40,22 @@ func TestNumbersAgree(t *testing.T) {
 		page   = gpt2 + " --html plan.html > plan.html"
 		served = "/api/plan?preset=gpt2&batch=8&seq=512&gpu=4090"
 		cards  = "plan gpt2" + setup + " --cards"
+		// one card of several is planned as that card is
+		devices = "plan gpt2" + setup + " --devices 1x4090"
 		// only the upper end of its interval crosses the card
 		open     = "plan gpt2" + setup + " --gpu 4060"
 		full     = "/api/plan?preset=gpt2&batch=8&seq=512&gpu=4060"
 		oom      = "DATA/oom.pickle.gz"
 		snapshot = "snapshot " + oom
+		drawn    = snapshot + " --html drawn.html > drawn.html"
 	)
 	run, study := "/api/runs/"+home.run, "/api/studies/sizes"
 	for name, places := range map[string][]telling{
 		"what a plan needs": {{gpt2, `needs (\S+) of GPU`}, {gpt2 + " --json", ".device_peak"},
 			{page, `<h1>(\S+) on the card`}, {served, ".prediction.device_peak"},
 			{cards, `RTX4090 +\S+ +(\S+)`},
+			{devices, `cuda:0 +RTX4090 +\S+ +(\S+)`}, {devices, `RTX4090 +\S+ +\S+ +(\S+)`},
+			{devices + " --json", ".devices.0.device_peak"},
 			{"plan gpt2 --gpu 4090 --sweep batch=8..8,seq=512..512", ` 512 +(\S+)`}},
 		"the lower end": {{gpt2, `between (\S+) and`}, {gpt2 + " --json", ".low"},
 			{page, `between (\S+) and`}, {served, ".prediction.low"}},
@@ -89,11 +97,13 @@ func TestNumbersAgree(t *testing.T) {
 			{"plan bert.json" + setup + " --json", ".device_peak"}},
 
 		"what a recording allocated": {{snapshot, `allocated was highest +(\S+)`},
+			{drawn, ".devices.0.snapshot.allocated_peak"},
 			{snapshot + " --json", ".devices.0.allocated_peak"},
 			{"replay " + oom, `(\S+) allocated; retries`},
 			{"replay " + oom + " --json", ".allocated_peak"},
 			{"replay " + oom + " --what-if --json", ".what_if.outcomes.0.allocated_peak"}},
 		"what a recording reserved": {{snapshot, `reserved was highest +\S+ +(\S+)`},
+			{drawn, ".devices.0.snapshot.reserved_peak"},
 			{snapshot + " --json", ".devices.0.reserved_peak"},
 			{"replay " + oom, `peaks: (\S+) reserved`},
 			{"replay " + oom + " --what-if", `default +(\S+)`},
@@ -215,6 +225,9 @@ func (n *numbers) figure(t *testing.T, p telling) string {
 		}
 		return found[1]
 	}
+	if strings.HasSuffix(p.from, ".html") {
+		answer = dataOf(t, answer)
+	}
 	value := inJSON(t, answer, p.at[1:])
 	if number, ok := value.(json.Number); ok && p.at[0] == '.' {
 		size, err := number.Int64()
@@ -227,6 +240,29 @@ func (n *numbers) figure(t *testing.T, p telling) string {
 		t.Fatalf("%s: there is no %s", p.from, p.at)
 	}
 	return fmt.Sprint(value)
+}
+
+// dataOf returns the JSON at the head of a page's data: what its script draws.
+func dataOf(t *testing.T, page string) string {
+	t.Helper()
+	found := regexp.MustCompile(`id="data">([^<]*)<`).FindStringSubmatch(page)
+	if found == nil {
+		t.Fatal("the page has no data")
+	}
+	unpacked, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding,
+		strings.NewReader(found[1])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var size uint32
+	if err := binary.Read(unpacked, binary.LittleEndian, &size); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(io.LimitReader(unpacked, int64(size)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // inJSON walks down a path of keys and indexes.

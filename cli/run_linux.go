@@ -349,7 +349,7 @@ func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Fold
 	case err != nil || c.Quiet:
 	case c.wantsScreen(s, end):
 		report.RunEnd(s.Err, end)
-	case end.Good():
+	default:
 		s.note("%s", report.RunLine(end))
 	}
 	for _, w := range c.copies {
@@ -386,8 +386,8 @@ func exitCodeOf(folder *store.Folder, exit event.Exit) int {
 	return 1
 }
 
-// wantsScreen: on a terminal always. Elsewhere stderr is the command's, unchanged, unless memory is
-// what ended it, something was found or something was done.
+// wantsScreen: on a terminal always. Elsewhere stderr is the command's and one line at the end,
+// unless memory is what ended it, something was found or something was done.
 func (c *runCmd) wantsScreen(s *session, end report.End) bool {
 	if f, ok := fileOf(s.Err); ok && isTerminal(f) {
 		return true

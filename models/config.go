@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"memroom/event"
 )
 
 // Config is a model's config.json. Getters take several names for one thing and a default; what is
@@ -27,9 +29,9 @@ const maxLayers = 10_000
 // ParseConfig reads config.json.
 func ParseConfig(data []byte) (*Config, error) {
 	var fields map[string]any
-	if err := json.Unmarshal(namedNumbers(data), &fields); err != nil {
-		return nil,
-			fmt.Errorf("model configuration: expected a JSON object such as Hugging Face's config.json: %w", err)
+	text := namedNumbers(data)
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, fmt.Errorf("%w (expected a model's config.json)", event.NotJSON(text, err))
 	}
 	if fields == nil {
 		return nil,

@@ -228,6 +228,7 @@ func PlaceOn(s Setup, t Target, cards []Card) (*DeviceMap, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.Card = cards[0] // its libraries' workspaces, as `--gpu` plans them
 	sim, err := simulate(m, &s, &t, variant{scale: 1})
 	if err != nil {
 		return nil, err
@@ -237,7 +238,7 @@ func PlaceOn(s Setup, t Target, cards []Card) (*DeviceMap, error) {
 		return nil, err
 	}
 	w := &spread{chain, sim.tl, &t, cards, s.hiddenBytes(),
-		func(c Card) event.Bytes { u := Target{Card: c}; return u.overhead(sim.usesDNN) }}
+		func(c Card) event.Bytes { u := t; u.Card = c; return u.overhead(sim.usesDNN) }}
 	return w.solve()
 }
 

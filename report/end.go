@@ -50,7 +50,7 @@ func RunEnd(w io.Writer, e End) {
 	}
 }
 
-// RunLine is the end of a good run in one line, for a log.
+// RunLine is the end of a run in one line, for a log.
 func RunLine(e End) string {
 	parts := []string{"memroom: " + strings.TrimSuffix(e.headline(), ".")}
 	parts = append(parts, e.memory()...)

@@ -89,8 +89,10 @@ func decode(name string, data []byte) (map[string]any, error) {
 	case ".json":
 		dec := json.NewDecoder(bytes.NewReader(data))
 		dec.UseNumber()
-		err := dec.Decode(&tree)
-		return tree, err
+		if err := dec.Decode(&tree); err != nil {
+			return nil, event.NotJSON(data, err)
+		}
+		return tree, nil
 	case ".yaml", ".yml":
 		err := yaml.Unmarshal(data, &tree)
 		return tree, err
