@@ -3,6 +3,7 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"slices"
@@ -23,10 +24,11 @@ type Evaluated struct {
 // evalWatch judges evaluation as a phase of its own, by the readings of the meters: memory that
 // rises all through it, and a peak above that of training.
 type evalWatch struct {
-	running map[int]bool      // processes that evaluate now
-	saving  map[int]bool      // processes that write a checkpoint now
-	known   map[int]Evaluated // what their probes saw
-	said    map[string]bool   // memory that was judged
+	running map[int]bool           // processes that evaluate now
+	saving  map[int]bool           // processes that write a checkpoint now
+	known   map[int]Evaluated      // what their probes saw
+	said    map[string]event.Bytes // memory whose rise was said -> by how much
+	once    map[string]bool        // other things that were said
 	rising  map[string][]event.Bytes
 	trained map[string]event.Bytes   // highest reading outside of evaluation
 	reads   int                      // readings outside, since the first step
@@ -36,6 +38,12 @@ type evalWatch struct {
 	crowd   int                      // processes of the run at the last reading
 	// peakSaid is the host peak that was said to be in evaluation, 0 none
 	peakSaid event.Bytes
+}
+
+func newEvalWatch() evalWatch {
+	return evalWatch{running: map[int]bool{}, saving: map[int]bool{}, known: map[int]Evaluated{},
+		said: map[string]event.Bytes{}, once: map[string]bool{}, trained: map[string]event.Bytes{},
+		carried: map[string][]event.Bytes{}}
 }
 
 const (
@@ -87,9 +95,6 @@ func (w *Watch) PhasePeak(pid, device int, begin bool, peak event.Bytes) {
 // Evaluation takes what a probe saw of an evaluation.
 func (w *Watch) Evaluation(pid int, seen Evaluated) []event.Finding {
 	e := &w.eval
-	if e.known == nil {
-		e.known = map[int]Evaluated{}
-	}
 	e.known[pid] = seen
 	for at, p := range w.processes {
 		if at.pid == pid {
@@ -97,6 +102,31 @@ func (w *Watch) Evaluation(pid int, seen Evaluated) []event.Finding {
 		}
 	}
 	return w.carriedOver(pid, seen)
+}
+
+// Evaluated takes that an evaluation is over, after so many batches. What was kept of each adds up,
+// also where the evaluation was too short for its readings to show a rise. They must have seen half
+// of it, or what the variable holds takes the place of something else.
+func (w *Watch) Evaluated(pid int, seen Evaluated, batches int64) []event.Finding {
+	e := &w.eval
+	kept := seen.Kept * event.Bytes(batches)
+	if !e.running[pid] || seen.Kept < evalKept || e.carries() {
+		return nil
+	}
+	for _, memory := range slices.Sorted(maps.Keys(e.rising)) {
+		held := e.rising[memory]
+		if len(held) > 0 && kept > e.said[memory]*11/10 && kept >= enough(held[0]) &&
+			highest(held)-held[0] >= kept/2 {
+			e.said[memory] = kept
+			return []event.Finding{e.growing(memory, kept, highest(held), "in all")}
+		}
+	}
+	return nil
+}
+
+// enough is the least rise in evaluation that is worth a word, from a level.
+func enough(level event.Bytes) event.Bytes {
+	return max(evalGrowth, event.Bytes(evalShare*float64(level)))
 }
 
 // carriedLeast is the number of evaluations in which a variable holds more than in the one before.
@@ -109,9 +139,6 @@ func (w *Watch) carriedOver(pid int, seen Evaluated) []event.Finding {
 		return nil
 	}
 	e := &w.eval
-	if e.carried == nil {
-		e.carried = map[string][]event.Bytes{}
-	}
 	key := carriedKey(pid, seen)
 	held := append(e.carried[key], seen.Held)
 	e.carried[key] = held
@@ -120,13 +147,10 @@ func (w *Watch) carriedOver(pid int, seen Evaluated) []event.Finding {
 		return nil
 	}
 	more := seen.Held - held[0]
-	if len(held) < carriedLeast || more < w.worth() || e.said["carried "+key] {
+	if len(held) < carriedLeast || more < w.worth() || e.once["carried "+key] {
 		return nil
 	}
-	if e.said == nil {
-		e.said = map[string]bool{}
-	}
-	e.said["carried "+key] = true
+	e.once["carried "+key] = true
 	for at, p := range w.processes {
 		if at.pid == pid {
 			p.said, _, _ = strings.Cut(seen.Holder, " in ")
@@ -159,9 +183,6 @@ func (e *evalWatch) save(pid int, begin bool) {
 		delete(e.saving, pid)
 		return
 	}
-	if e.saving == nil {
-		e.saving = map[int]bool{}
-	}
 	e.saving[pid] = true
 	e.before, e.rising = e.peak(), map[string][]event.Bytes{}
 }
@@ -177,9 +198,6 @@ func highest(readings []event.Bytes) event.Bytes {
 }
 
 func (e *evalWatch) begin(pid int) {
-	if e.running == nil {
-		e.running, e.said = map[int]bool{}, map[string]bool{}
-	}
 	if len(e.running) == 0 {
 		e.rising, e.before, e.ended = map[string][]event.Bytes{}, 0, 0
 	}
@@ -197,10 +215,11 @@ func (e *evalWatch) end(pid int) {
 	e.ended = e.peak()
 }
 
-const (
-	hostMemory = "host memory"
-	hostPeak   = "peak of host memory in evaluation"
-)
+const hostMemory = "host memory"
+
+// peakOf is the key of what is said of a memory in evaluation: a rise that is explained replaces a
+// peak that is not.
+func peakOf(memory string) string { return "peak of " + memory + " in evaluation" }
 
 // sample takes a reading. Steps is set once steps were seen, onHost where no card is trained on.
 func (e *evalWatch) sample(s event.Sample, steps, onHost bool) []event.Finding {
@@ -227,9 +246,9 @@ func (e *evalWatch) sample(s event.Sample, steps, onHost bool) []event.Finding {
 	for memory, bytes := range held {
 		e.rising[memory] = append(e.rising[memory], bytes)
 		grown, rises := risesThrough(e.rising[memory])
-		if rises && !e.said[memory] && e.told(memory) {
-			e.said[memory] = true
-			found = append(found, e.growing(memory, grown, bytes))
+		if rises && e.said[memory] == 0 && e.told(memory) {
+			e.said[memory] = grown
+			found = append(found, e.growing(memory, grown, bytes, "so far"))
 		}
 	}
 	return found
@@ -245,9 +264,6 @@ func (e *evalWatch) told(memory string) bool {
 // outside notes a reading of training. It withdraws that the peak is in evaluation once training
 // holds as much.
 func (e *evalWatch) outside(held map[string]event.Bytes) []event.Finding {
-	if e.trained == nil {
-		e.trained = map[string]event.Bytes{}
-	}
 	e.reads++
 	for memory, bytes := range held {
 		e.trained[memory] = max(e.trained[memory], bytes)
@@ -258,7 +274,7 @@ func (e *evalWatch) outside(held map[string]event.Bytes) []event.Finding {
 	}
 	e.peakSaid = 0
 	return []event.Finding{{
-		Kind: "evaluation", Key: hostPeak, Severity: event.SeverityInfo, Bytes: now, Confidence: 0.8,
+		Kind: "evaluation", Key: peakOf(hostMemory), Severity: event.SeverityInfo, Bytes: now, Confidence: 0.8,
 		Title: fmt.Sprintf("the peak of %s is in training, not in evaluation: %s, %s in evaluation",
 			hostMemory, now, peak)}}
 }
@@ -286,15 +302,17 @@ func risesThrough(held []event.Bytes) (event.Bytes, bool) {
 		}
 	}
 	grown := floors[evalParts-1] - floors[1]
-	enough := max(evalGrowth, event.Bytes(evalShare*float64(floors[1])))
-	return grown, grown >= enough && rises >= evalParts-3 &&
+	return grown, grown >= enough(floors[1]) && rises >= evalParts-3 &&
 		float64(largest) <= evalJump*float64(grown)
 }
 
-// growing words memory that rises all through an evaluation.
-func (e *evalWatch) growing(memory string, grown, now event.Bytes) event.Finding {
+// growing words memory that rises all through an evaluation, until now.
+func (e *evalWatch) growing(memory string, grown, now event.Bytes, until string) event.Finding {
+	if memory == hostMemory {
+		e.peakSaid = 0 // this takes its place
+	}
 	seen, f := e.seen(), event.Finding{
-		Kind: "evaluation", Severity: event.SeverityWarning, Bytes: grown, Confidence: 0.9,
+		Kind: "evaluation", Key: peakOf(memory), Severity: event.SeverityWarning, Bytes: grown, Confidence: 0.9,
 		Evidence: []string{fmt.Sprintf("it rose by %s through the evaluation, to %s", grown, now)},
 	}
 	begin := memory + " rises in evaluation"
@@ -305,8 +323,8 @@ func (e *evalWatch) growing(memory string, grown, now event.Bytes) event.Finding
 	f.Title = fmt.Sprintf("%s: it rose by %s and still rises, as when the outputs of all batches "+
 		"are kept", begin, grown)
 	if seen.Kept >= evalKept {
-		f.Title = fmt.Sprintf("%s: the outputs of all batches are kept in %s, %s so far", begin,
-			shortHolder(seen.Holder), grown)
+		f.Title = fmt.Sprintf("%s: the outputs of all batches are kept in %s, %s %s", begin,
+			shortHolder(seen.Holder), grown, until)
 		f.Evidence = append(f.Evidence, fmt.Sprintf("%s gets %s longer with every batch",
 			seen.Holder, seen.Kept))
 	} else {
@@ -343,18 +361,18 @@ func (e *evalWatch) fellBack(now event.Bytes, onHost bool) []event.Finding {
 	e.ended = 0
 	more := peak - trained
 	enough := max(peakGrowth, event.Bytes(math.Round(peakShare*float64(trained))))
-	if !onHost || e.said[hostMemory] || e.reads < peakReadings || more < enough ||
-		now > peak-more/2 {
+	if !onHost || e.said[hostMemory] > 0 || e.once[hostMemory] || e.reads < peakReadings ||
+		more < enough || now > peak-more/2 {
 		return nil
 	}
-	e.said[hostMemory], e.peakSaid = true, peak
+	e.once[hostMemory], e.peakSaid = true, peak
 	var seen Evaluated
 	for _, k := range e.known {
 		seen = k
 	}
 	seen.Holder, seen.Kept = "", 0
 	return []event.Finding{{
-		Kind: "evaluation", Key: hostPeak, Detail: "eval_batch", Severity: event.SeverityWarning,
+		Kind: "evaluation", Key: peakOf(hostMemory), Detail: "eval_batch", Severity: event.SeverityWarning,
 		Bytes:      peak,
 		Confidence: 0.8,
 		Title: fmt.Sprintf("the peak of %s is in evaluation: %s; training held at most %s",

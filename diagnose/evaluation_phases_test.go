@@ -82,3 +82,46 @@ func TestCarriedOutputsAreToldOnce(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 }
+
+// TestEvaluationsTooShortForAJudgement: five readings show no rise batch by batch; what was kept of
+// each batch, times their number, does where memory rose by that much. A peak that was named before
+// without its reason is replaced.
+func TestEvaluationsTooShortForAJudgement(t *testing.T) {
+	kept := Evaluated{Kept: 4 * event.MiB, Holder: "outputs in eval.py:3"}
+	for name, c := range map[string]struct {
+		step event.Bytes // by which memory rises between two readings
+		seen Evaluated
+		says string
+	}{
+		"kept":             {80 * event.MiB, kept, "`outputs` (eval.py:3), 400MiB in all"},
+		"classes are kept": {80 * event.MiB, Evaluated{Kept: event.KiB, Holder: "ids in e.py:3"}, ""},
+		"memory is level":  {0, kept, ""},
+	} {
+		w, read := evaluatingWatch()
+		for range 10 {
+			read(event.GiB)
+		}
+		w.Phase(1, "eval", true)
+		w.Evaluation(1, c.seen)
+		var found []event.Finding
+		for i := range event.Bytes(5) {
+			found = append(found, read(event.GiB+i*c.step)...)
+		}
+		found = append(found, w.Evaluated(1, c.seen, 100)...)
+		w.Phase(1, "eval", false)
+		if c.says == "" {
+			if len(found) > 0 {
+				t.Errorf("%s: %+v", name, found)
+			}
+			continue
+		}
+		found = append(found, read(event.GiB)...)
+		if len(found) != 1 || !strings.Contains(found[0].Title, c.says) {
+			t.Errorf("%s: %+v", name, found)
+		}
+		again := event.Finding{Kind: "evaluation", Key: peakOf(hostMemory)}
+		if len(found) == 1 && !found[0].Restates(again) {
+			t.Errorf("%s does not replace a peak without its reason", name)
+		}
+	}
+}

@@ -91,9 +91,10 @@ func TestPeaksOfEvaluations(t *testing.T) {
 		"known too little": {1000, 1256, 1000, 7, true, false},
 		"on a card":        {1000, 1256, 1000, 8, false, false},
 	} {
-		e := &evalWatch{said: map[string]bool{}, reads: c.reads, ended: c.peak * event.MiB,
-			trained: map[string]event.Bytes{hostMemory: c.trained * event.MiB},
-			known:   map[int]Evaluated{7: {Grad: true}}}
+		e := newEvalWatch()
+		e.reads, e.ended = c.reads, c.peak*event.MiB
+		e.trained[hostMemory] = c.trained * event.MiB
+		e.known[7] = Evaluated{Grad: true}
 		found := e.fellBack(c.now*event.MiB, c.host)
 		if (len(found) == 1) != c.want {
 			t.Errorf("%s: %+v", name, found)

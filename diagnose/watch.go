@@ -91,7 +91,7 @@ type Prediction struct {
 // cgroup shows (a soft one), 0 for none.
 func NewWatch(limits Thresholds, hostLimit event.Bytes) *Watch {
 	return &Watch{limits: limits, processes: map[place]*process{}, hostLimit: hostLimit,
-		wall: hostLimit, limitOf: map[place]event.Bytes{},
+		wall: hostLimit, limitOf: map[place]event.Bytes{}, eval: newEvalWatch(),
 		forecasts: map[string]Prediction{}}
 }
 

@@ -64,14 +64,16 @@ type Phase struct {
 	Peak      event.Bytes `json:"peak"` // of allocated bytes on that device so far, 0 unknown
 }
 
-// Evaluation reports what the first batches of an evaluation left behind.
+// Evaluation reports what the first batches of an evaluation left behind, and again, with the
+// number of its batches, when it is over.
 type Evaluation struct {
-	Step   int64       `json:"step"`
-	Grad   bool        `json:"grad"`   // results have a graph: gradients are on
-	Kept   event.Bytes `json:"kept"`   // by Holder, of each batch; 0: nothing is known to be kept
-	Count  int64       `json:"count"`  // tensors in Holder
-	Held   event.Bytes `json:"held"`   // by Holder, in all
-	Holder string      `json:"holder"` // variable and line, such as "logits in eval.py:12"
+	Step    int64       `json:"step"`
+	Grad    bool        `json:"grad"`    // results have a graph: gradients are on
+	Kept    event.Bytes `json:"kept"`    // by Holder, of each batch; 0: nothing is known to be kept
+	Count   int64       `json:"count"`   // tensors in Holder
+	Held    event.Bytes `json:"held"`    // by Holder, in all
+	Holder  string      `json:"holder"`  // variable and line, such as "logits in eval.py:12"
+	Batches int64       `json:"batches"` // 0 while the evaluation runs
 }
 
 // Account divides the process's device memory by use, as far as the probe can see.

@@ -51,8 +51,11 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 		j.watch.Phase(pid, m.Phase, m.Begin)
 		j.watch.PhasePeak(pid, m.Device, m.Begin, m.Peak)
 	case *probe.Evaluation:
-		return j.watch.Evaluation(pid, diagnose.Evaluated{Grad: m.Grad, Kept: m.Kept, Held: m.Held,
-			Holder: m.Holder})
+		seen := diagnose.Evaluated{Grad: m.Grad, Kept: m.Kept, Held: m.Held, Holder: m.Holder}
+		if m.Batches > 0 {
+			return j.watch.Evaluated(pid, seen, m.Batches)
+		}
+		return j.watch.Evaluation(pid, seen)
 	case *probe.Stacks:
 		held := make([]diagnose.Held, len(m.Groups))
 		for i, g := range m.Groups {

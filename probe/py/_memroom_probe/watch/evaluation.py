@@ -3,7 +3,9 @@ are on.
 
 Looked at twice in an evaluation, when the data loader is asked for a batch or, where there is none,
 when the model is called: there the program's variables are in the frames of the callers. One look
-costs less than a millisecond, and a few evaluations are looked at, no more.
+costs a millisecond or two, and a few evaluations are looked at, no more. How many batches there
+were is told when the evaluation is over: by then what was kept of each adds up, however fast they
+went by.
 """
 
 import sys
@@ -11,7 +13,7 @@ import types
 import weakref
 from typing import Any, Dict, List, Optional, Tuple
 
-from .. import compiled, guard, link
+from .. import compiled, farewell, guard, link
 from . import holders, steps
 
 # batches at which the variables are looked at: a loader may read one ahead of the model
@@ -34,8 +36,10 @@ class Evaluations:
         "_calls",
         "_codes",
         "_evaluations",
+        "_lines",
         "_loop",
         "_model",
+        "_told",
         "_torch",
     )
 
@@ -43,6 +47,8 @@ class Evaluations:
         self._torch, self._loop = torch, loop
         self._batches = self._evaluations = 0
         self._before: Optional[Seen] = None  # what the first look saw
+        self._told: Dict[str, Any] = {}  # what was told of the evaluation that runs
+        self._lines: Dict[str, str] = {}  # path of a variable -> it with its line
         # the module that was switched to evaluation
         self._model: Optional[weakref.ref[Any]] = None
         # file and first line of a function -> its code, of the last look
@@ -50,12 +56,13 @@ class Evaluations:
         self._calls: Any = (
             None  # handle of torch's hook on all calls of modules, while it is needed
         )
+        farewell.before(self.ends)
 
     def begins(self, module: Any) -> None:
         """An evaluation of a module begins."""
+        self.ends()
         self._batches, self._before = 0, None
         self._evaluations += 1
-        self.ends()
         # A hook of the module itself would be saved with it. torch's own hook on all calls slows
         # each of them down, so it lives for a few batches.
         if self._evaluations <= MOST and not _compiles():
@@ -65,6 +72,13 @@ class Evaluations:
             )
 
     def ends(self) -> None:
+        """The evaluation is over: what was told of it is told again with its batches."""
+        if self._batches > SECOND and self._told.get("kept"):
+            link.send("evaluation", dict(self._told, batches=self._batches))
+        self._told = {}
+        self._leave_calls()
+
+    def _leave_calls(self) -> None:
         """No calls of modules are looked at any more."""
         if self._calls is not None:
             self._calls.remove()
@@ -74,7 +88,7 @@ class Evaluations:
         if self._model is not None and module is self._model():
             self._batch()
             if self._batches >= SECOND or self._loop.phase != "eval":
-                self.ends()
+                self._leave_calls()
 
     def batch(self) -> None:
         """The data loader is asked for a batch, within an evaluation."""
@@ -86,19 +100,26 @@ class Evaluations:
     def _forget_calls(self) -> None:
         """The loader tells of batches: calls of the model are not counted too."""
         self._batches, self._before = 0, None
-        self.ends()
+        self._leave_calls()
 
-    @guard.hook("evaluation", heavy=True)
     def _batch(self) -> None:
         self._batches += 1
-        if self._evaluations > MOST or self._batches not in (FIRST, SECOND):
+        if self._evaluations <= MOST and self._batches in (FIRST, SECOND):
+            self._look_at()
+
+    @guard.hook("evaluation", heavy=True)
+    def _look_at(self) -> None:
+        """Makes one of the two looks: half of them would find nothing, so they count as looks."""
+        if self._batches == FIRST and not guard.may_ask():
             return
+        began = guard.used()
         seen = self._look()
         if self._batches == FIRST:
             self._before = seen
         elif self._before is not None:
             self._tell(self._before, seen)
             self._before = None
+        guard.asked(guard.used() - began)
 
     def _tell(self, before: Seen, after: Seen) -> None:
         """Sends what changed between two looks."""
@@ -114,19 +135,19 @@ class Evaluations:
             graph and (path not in before or before[path][3]() is not tensor())
             for path, (_, _, graph, tensor) in after.items()
         )
-        link.send(
-            "evaluation",
-            {
-                "step": self._loop.step,
-                "grad": grads,
-                "kept": kept,
-                "count": count,
-                "held": held,
-                "holder": self._told(path),
-            },
-        )
+        if path not in self._lines:
+            self._lines[path] = self._with_line(path)
+        self._told = {
+            "step": self._loop.step,
+            "grad": grads,
+            "kept": kept,
+            "count": count,
+            "held": held,
+            "holder": self._lines[path],
+        }
+        link.send("evaluation", self._told)
 
-    def _told(self, path: str) -> str:
+    def _with_line(self, path: str) -> str:
         """A variable with the line where it grows."""
         name, _, place = path.rpartition(" in ")
         file, _, first = place.rpartition(":")
