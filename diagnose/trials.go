@@ -2,6 +2,8 @@ package diagnose
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,11 +13,40 @@ import (
 // trialWatch judges trials and actors that Ray runs at the same time.
 type trialWatch struct {
 	largest map[string]event.Bytes // of each group, the most one process has had
-	last    []event.RaySample
+	crowds  map[string]crowd       // of each group, as it was when most of it lived of late
 	kills   int64
 	said    map[string]bool
+	counted map[string]crowd         // of each group that was too many, what was said
 	actors  map[string][]event.Bytes // of each actor, its largest process at the last readings
 	since   map[string]int64         // when those begin, ms
+}
+
+// crowd is a group at one reading.
+type crowd struct {
+	event.RaySample
+	used event.Bytes // by the whole run
+	atMS int64
+}
+
+// crowdMS is how long a reading of a group stays the one that counts while fewer of it live: one
+// may be gone, or not have its name yet, at the reading that finds memory full.
+const crowdMS = 10_000
+
+// gather takes the groups of a reading.
+func (t *trialWatch) gather(s event.Sample, used event.Bytes) {
+	for _, g := range s.Ray {
+		t.largest[g.Name] = max(t.largest[g.Name], g.Largest)
+		before, known := t.crowds[g.Name]
+		if !known || g.Count > before.Count || g.Count == before.Count && g.Sum >= before.Sum ||
+			s.AtMS-before.atMS > crowdMS {
+			t.crowds[g.Name] = crowd{g, used, s.AtMS}
+		}
+	}
+	for name, c := range t.crowds {
+		if s.AtMS-c.atMS > crowdMS {
+			delete(t.crowds, name)
+		}
+	}
 }
 
 const (
@@ -25,36 +56,29 @@ const (
 )
 
 // trials sees more of Ray's processes at work than memory has room for: when it is nearly full, or
-// when the kernel has killed.
+// when the kernel has killed. More of them at a later reading are said again.
 func (w *Watch) trials(s event.Sample) []event.Finding {
 	t := &w.trial
 	if t.largest == nil {
 		t.largest, t.said = map[string]event.Bytes{}, map[string]bool{}
+		t.crowds, t.counted = map[string]crowd{}, map[string]crowd{}
 	}
-	for _, g := range s.Ray {
-		t.largest[g.Name] = max(t.largest[g.Name], g.Largest)
-	}
+	wall, used := w.hostWall(s), s.Unreclaimable()
+	t.gather(s, used)
 	found := append(t.growing(s), t.store(s)...)
 	killed := s.Cgroup != nil && s.Cgroup.OOMKill > t.kills
 	if s.Cgroup != nil {
 		t.kills = s.Cgroup.OOMKill
 	}
-	groups := s.Ray
-	if killed || len(groups) == 0 {
-		groups = t.last // as it was before
-	}
-	if len(s.Ray) > 0 && !killed {
-		t.last = s.Ray
-	}
-	wall, used := w.hostWall(s), s.Unreclaimable()
-	if wall == 0 || !killed && float64(used) < trialsFull*float64(wall) {
-		return found
-	}
-	for _, g := range groups {
-		ours := float64(g.Sum) >= trialsShare*float64(used) || killed
-		if g.Count >= 2 && ours && !t.said[g.Name] {
-			t.said[g.Name] = true
-			return append(found, t.tooMany(g, wall, used, killed))
+	for _, name := range slices.Sorted(maps.Keys(t.crowds)) {
+		c := t.crowds[name]
+		full := killed || float64(used) >= trialsFull*float64(wall) &&
+			float64(c.Sum) >= trialsShare*float64(used)
+		before, said := t.counted[name]
+		full = full || said && s.AtMS-before.atMS <= crowdMS
+		if wall > 0 && full && c.Count >= 2 && c.Count > before.Count {
+			t.counted[name] = c
+			return append(found, t.tooMany(c, wall, killed))
 		}
 	}
 	return found
@@ -122,13 +146,12 @@ func (t *trialWatch) store(s event.Sample) []event.Finding {
 		Remedies: []string{"object_store"}}}
 }
 
-func (t *trialWatch) tooMany(g event.RaySample, wall, used event.Bytes,
-	killed bool) event.Finding {
+func (t *trialWatch) tooMany(g crowd, wall event.Bytes, killed bool) event.Finding {
 	each := max(t.largest[g.Name], 1)
-	others := max(0, used-g.Sum)
+	others := max(0, g.used-g.Sum)
 	fits := int((trialsRoom*float64(wall) - float64(others)) / float64(each))
 	fits = max(1, min(fits, g.Count-1))
-	f := event.Finding{Kind: "trials", Detail: "trial_packing", Severity: event.SeverityWarning,
+	f := event.Finding{Kind: "trials", Key: "trials " + g.Name, Detail: "trial_packing", Severity: event.SeverityWarning,
 		Bytes: g.Sum, Confidence: 0.85,
 		Title: fmt.Sprintf("too many Ray workers at once: %d of %s with up to %s each in %s of host "+
 			"memory; %d fit", g.Count, g.Name, each, wall, fits),
