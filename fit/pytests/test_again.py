@@ -20,7 +20,7 @@ from _memroom_probe.fit.measure import rounding, run
 from _memroom_probe.fit.remedies import activation_offload, checkpointing, recurrent
 from _memroom_probe.fit.remedies.checkpointing import Part
 from card import Card, inserted
-from training import furthest, remedies
+from training import furthest, plain, remedies, sow
 
 ASKED = [
     ("micro_batch", {"failed": True}),
@@ -30,10 +30,12 @@ ASKED = [
 
 
 def on(card, loop, asked=()):
-    torch.manual_seed(5)
+    if asked and plain([loop]) is None:
+        on(Card(), loop)
+    sow(5)
     everything = (float("inf"), 1024)  # small tensors may travel too: all of them are small
     with mock.patch.object(activation_offload.Away.__init__, "__defaults__", everything):
-        with inserted(card), remedies(*asked) as told:
+        with inserted(card), remedies(*asked, of=[loop]) as told:
             return list(loop()), told
 
 
@@ -301,7 +303,7 @@ class OneAfterTheOther(unittest.TestCase):
             self.train()
         card = Card(int(0.6 * plenty.most))
         for asked in (ASKED, [*ASKED[1:2], ("optimizer_offload", {"measured": True})]):
-            with inserted(card), remedies(*asked) as told:
+            with inserted(card), remedies(*asked, of="what is let go") as told:
                 for _ in range(3):
                     parts = self.train()
                     gc.collect()
@@ -313,10 +315,10 @@ class Forgotten(unittest.TestCase):
     def test_no_hook_on_optimizers_stays(self):
         from torch.optim.optimizer import _global_optimizer_pre_hooks as hooks
 
-        with remedies(*ASKED):
+        with remedies(*ASKED, of="nothing runs"):
             pass
         before = len(hooks)
-        with remedies(*ASKED, ("optimizer_offload", {"measured": True})):
+        with remedies(*ASKED, ("optimizer_offload", {"measured": True}), of="nothing runs"):
             self.assertGreater(len(hooks), before)
         self.assertEqual(len(hooks), before)
 
@@ -381,7 +383,7 @@ class Recompute(unittest.TestCase):
         ]
         model, x = Around(nn.Sequential(nn.Linear(64, 64), *blocks)), torch.randn(64, 64)
         card = Card()
-        with inserted(card), remedies():
+        with inserted(card), remedies(of="no step"):
             found = measure.cost(model, model, any_inputs((x,), {}), card)
             for parts in found.grains:
                 self.assertTrue(all(p.end > p.begin for p in parts))
@@ -402,7 +404,7 @@ class Recompute(unittest.TestCase):
         model = Graph()
         x, edges = torch.randn(40, 16), torch.randint(0, 40, (120,))
         edges[0] = 39
-        with inserted(Card(1 << 30)), remedies(*ASKED) as told:
+        with inserted(Card(1 << 30)), remedies(*ASKED, of="no step") as told:
             model(x, edges).sum().backward()
         self.assertIn("as a graph's edges do", told.text())
         self.assertNotIn("Error", told.text())

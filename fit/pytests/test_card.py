@@ -643,14 +643,16 @@ class Cramped(unittest.TestCase):
             card.start_peak()
 
         clock = mock.patch.object(unwatched, "time", mock.Mock())
-        with inserted(card), remedies(("checkpointing", {"failed": True})) as told, clock as time:
+        with inserted(card), remedies(
+            ("checkpointing", {"failed": True}), of=[stack]
+        ) as told, clock as time:
             time.perf_counter = self.clock(card, flush)
             losses = list(stack(tell))
         return losses, told, given_back, peaks
 
     def test_leaves_room_to_lay_tensors_out(self):
         plenty = Card()
-        with inserted(plenty):
+        with inserted(plenty), remedies(of=[stack]):
             whole = list(stack())
         limit = int(0.7 * plenty.most)
         losses, told, _, peaks = self.run_on(Card(limit))
@@ -673,7 +675,7 @@ class Cramped(unittest.TestCase):
     def test_not_at_any_price(self):
         """Where even the frugal way is cramped, what is done is left as it is after some looks."""
         plenty = Card()
-        with inserted(plenty):
+        with inserted(plenty), remedies(of=[stack]):
             list(stack())
         card = Card(int(0.7 * plenty.most))
         card.cramped = 1
@@ -754,7 +756,7 @@ class Recurrent(unittest.TestCase):
         torch.manual_seed(0)
         model, x = Listener(), torch.randn(16, 4, 12)
         whole = model(x).square().mean().item()
-        with inserted(Card()) as card, remedies(*ASKED) as told:
+        with inserted(Card()) as card, remedies(*ASKED, of="no step") as told:
             card.limit = 0
             g = governor.Governor(told.say, {"micro_batch"})
             self.assertFalse(g.look._cut_recurrent(nn.Linear(2, 2), card))

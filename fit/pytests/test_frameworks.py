@@ -45,7 +45,9 @@ class Transformers(unittest.TestCase):
     def losses(self, asked, **changes):
         from transformers import Trainer, TrainingArguments
 
-        with tempfile.TemporaryDirectory() as folder, remedies(*asked) as told:
+        with tempfile.TemporaryDirectory() as folder, remedies(
+            *asked, of=["Trainer", repr(changes)]
+        ) as told:
             arguments = TrainingArguments(
                 output_dir=folder,
                 per_device_train_batch_size=8,
@@ -127,7 +129,7 @@ class Transformers(unittest.TestCase):
                 results = []
                 for asked in ((), PIECES):
                     model.zero_grad()
-                    with remedies(*asked) as told:
+                    with remedies(*asked, of="no step") as told:
                         loss = model(input_ids=x, attention_mask=mask, labels=labels).loss
                         loss.backward()
                     results.append(
@@ -166,7 +168,7 @@ class Lightning(unittest.TestCase):
         seen = []
         for asked in ((), PIECES):
             lit = Lit()
-            with remedies(*asked) as told, tempfile.TemporaryDirectory() as folder:
+            with remedies(*asked, of=[data]) as told, tempfile.TemporaryDirectory() as folder:
                 trainer = lightning.Trainer(
                     max_epochs=2,
                     accelerator="cpu",
@@ -195,7 +197,7 @@ def rank(index, port, asked, results):
     from test_microbatch import TinyGPT, mlp, points, sentences
 
     losses = []
-    with remedies(*asked) as told:
+    with remedies(*asked, of="a process of its own: see below") as told:
         for model, step, batches in (
             (mlp(), lambda m, b: F.cross_entropy(m(b[0]), b[1]), points((16, 12, 16, 16))),
             (TinyGPT(), lambda m, b: m(*b)[1], sentences()),
@@ -214,7 +216,7 @@ def rank(index, port, asked, results):
                 optimizer.step()
                 losses.append(loss.item())
             losses += [float(p.double().norm()) for p in model.parameters()]
-    results[index] = (losses, told.text())
+    results[index] = (losses, told.text(), told.states)
     dist.destroy_process_group()
 
 
@@ -240,6 +242,7 @@ class Distributed(unittest.TestCase):
         for index in range(2):
             self.assertNotIn("declined", pieces[index][1])
             self.assertLess(furthest(whole[index][0], pieces[index][0]), 1e-5)
+            self.assertEqual(whole[index][2], pieces[index][2])
         self.assertNotEqual(whole[0][0][0], whole[1][0][0])
         self.assertEqual(
             pieces[0][0][4:8], pieces[1][0][4:8]

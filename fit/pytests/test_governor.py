@@ -62,7 +62,7 @@ def classify(m, b):
 def needs(model, batch, outside=True):
     """Bytes that the whole batch is predicted to need, and the governor's candidates."""
     inputs = Inputs((batch[0],), {}) if outside else Inputs(batch, {})
-    with remedies():
+    with remedies(of="no step"):
         outermost.handle(lambda module, call, args, kwargs: call(*args, **kwargs))
         with outermost.inside():
             cost = measure.cost(model, model, inputs, room.HostRoom(1 << 40))
@@ -311,7 +311,7 @@ class Choice(unittest.TestCase):
             torch.manual_seed(0)
             model = Reads()
             optimizer, losses = torch.optim.Adam(model.parameters(), 1e-2), []
-            with remedies(*asked) as told:
+            with remedies(*asked, of=[Reads]) as told:
                 loader = torch.utils.data.DataLoader(
                     Samples(),
                     4,
@@ -443,7 +443,7 @@ class Choice(unittest.TestCase):
         ):
             layer = model.head if isinstance(model, TinyGPT) else model[2]
             inner = layer.forward
-            with remedies(("micro_batch", {"pieces": 4})):
+            with remedies(("micro_batch", {"pieces": 4}), of="no step"):
                 step(model, batch).backward()  # the trial is over after this one
                 layer.forward = lambda x: (rows.append(len(x)), inner(x))[1]
                 rows.clear()

@@ -249,7 +249,7 @@ class FirstStep(unittest.TestCase):
         table = nn.EmbeddingBag(400000, 10)  # 15 MiB
         optimizer = optimizer(table.parameters())
         limit = room.HostRoom(1).held() + spare * MIB
-        with remedies(("micro_batch", {"limit": limit, "failed": True})) as told:
+        with remedies(("micro_batch", {"limit": limit, "failed": True}), of="no step") as told:
             loss = table(torch.randint(0, 400000, (8, 2))).sum()
         del optimizer, loss
         return [text for _, text, fields in told if "first step needs" in text]

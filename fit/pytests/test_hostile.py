@@ -11,7 +11,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from _memroom_probe.fit.memory import room
-from training import furthest, remedies
+from training import furthest, plain, remedies, sow
 
 try:
     import numpy as np
@@ -757,13 +757,12 @@ def ways():
 
 class Hostile(unittest.TestCase):
     def run_once(self, case, asked=()):
-        torch.manual_seed(0)
-        random.seed(0)
-        if np is not None:
-            np.random.seed(0)
+        if asked and plain([case]) is None:
+            self.run_once(case)
+        sow(0)
         usual = F.cross_entropy
         try:
-            with remedies(*asked) as told:
+            with remedies(*asked, of=[case]) as told:
                 return case(), told
         finally:
             F.cross_entropy = usual
@@ -906,7 +905,7 @@ class ToTheBit(unittest.TestCase):
             usual, losses, grads, piece = F.cross_entropy, [], [], chunked_loss.PIECE
             try:
                 chunked_loss.PIECE = 4096
-                with remedies(("chunked_loss", {"above": 1})):
+                with remedies(("chunked_loss", {"above": 1}), of="no step"):
                     for function in (usual, F.cross_entropy):
                         logits.grad = None
                         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -925,7 +924,7 @@ class ToTheBit(unittest.TestCase):
             F.cross_entropy,
         )
         try:
-            with remedies(("chunked_loss", {"above": 1})):
+            with remedies(("chunked_loss", {"above": 1}), of="no step"):
                 self.assertTrue(
                     torch.autograd.gradcheck(lambda x: F.cross_entropy(x, target), logits)
                 )

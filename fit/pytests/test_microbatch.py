@@ -279,7 +279,7 @@ class SameTrajectory(unittest.TestCase):
             )
             og, od = torch.optim.Adam(g.parameters(), 1e-3), torch.optim.Adam(d.parameters(), 1e-3)
             trail = []
-            with remedies(*asked) as told:
+            with remedies(*asked, of=["a GAN"]) as told:
                 for _ in range(4):
                     real, z = torch.randn(16, 6), torch.randn(16, 4)
                     od.zero_grad()
@@ -339,7 +339,7 @@ class SameTrajectory(unittest.TestCase):
         for mode in (torch.no_grad, torch.inference_mode):
             with self.subTest(mode.__name__):
                 model, rows = mlp(), []
-                with remedies(("micro_batch", {"size": 5})), mode():
+                with remedies(("micro_batch", {"size": 5}), of="no step"), mode():
                     model[0].register_buffer("unused", torch.zeros(1))
                     inner = model[0].forward
                     model[0].forward = lambda x: (rows.append(len(x)), inner(x))[1]
@@ -368,7 +368,7 @@ class SameTrajectory(unittest.TestCase):
     def test_masks_of_forward_and_recompute_agree(self):
         model = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 1, bias=False))
         x = torch.randn(16, 8)
-        with remedies(*PIECES):
+        with remedies(*PIECES, of="no step"):
             torch.manual_seed(5)
             out = model(x)
             out.sum().backward()
@@ -389,7 +389,7 @@ class SameTrajectory(unittest.TestCase):
             for p in model.parameters():
                 nn.init.normal_(p, 0, 0.3)
             opt, scale, trail = torch.optim.SGD(model.parameters(), 0.1), 65536.0, []
-            with remedies(*asked):
+            with remedies(*asked, of=["scaled losses"]):
                 for step, batch in enumerate(sentences()):
                     opt.zero_grad()
                     loss = model(*batch)[1]

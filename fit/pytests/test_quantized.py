@@ -33,7 +33,7 @@ class Quantized(unittest.TestCase):
             )
             kept = base.from_pretrained.__func__
             for id, share in (("quantize_8bit", 0.4), ("quantize_4bit", 0.3)):
-                with self.subTest(id), remedies((id, {})) as told:
+                with self.subTest(id), remedies((id, {}), of="no step") as told:
                     small = AutoModelForCausalLM.from_pretrained(folder)
                     self.assertIn("applied", told.kinds(id))
                     self.assertLess(

@@ -359,13 +359,14 @@ class SameMathematics(unittest.TestCase):
     """In double precision rounding is too small to be amplified: what differs is mathematics."""
 
     def same(self, case):
-        whole = case()
+        with remedies(of=[case]):
+            whole = case()
         for name, asked in {
             "pieces": [("micro_batch", {"pieces": 4})],
             "by measure": tight("micro_batch", "checkpointing"),
             "checkpointing": tight("checkpointing"),
         }.items():
-            with self.subTest(way=name), remedies(*asked) as told:
+            with self.subTest(way=name), remedies(*asked, of=[case]) as told:
                 got = case()
                 self.assertEqual(len(got), len(whole))
                 if name == "checkpointing":
@@ -425,7 +426,7 @@ class Amplified(unittest.TestCase):
             (penalised, "differentiated again"),
             (lambda: closures(torch.float32), "LBFGS"),
         ):
-            with remedies(*tight("micro_batch")) as told:
+            with remedies(*tight("micro_batch"), of="what is said of it") as told:
                 case()
             reasons = [fields.get("amplifies", "") for kind, _, fields in told if kind == "applied"]
             self.assertTrue(any(why in reason for reason in reasons), told)
@@ -451,7 +452,7 @@ class Amplified(unittest.TestCase):
             self.assertEqual(bool(re.search(traits.DRAWS, line)), drawn, line)
 
     def test_a_usual_training_is_not_alarmed(self):
-        with remedies(*tight("micro_batch")) as told:
+        with remedies(*tight("micro_batch"), of="no step") as told:
             model = Critic()
             for _ in range(3):
                 model(torch.randn(8, 6)).mean().backward()
