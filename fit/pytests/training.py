@@ -51,9 +51,10 @@ class Told(list):
 
 @contextlib.contextmanager
 def remedies(*asked, of):
-    """Remedies in place for a while: ("micro_batch", {"pieces": 4}), ... At every optimizer step all
-    generators must be as in the run of the same objects without remedies, which comes first. Where
-    there is nothing to compare, `of` is the reason.
+    """Remedies in place for a while: ("micro_batch", {"pieces": 4}), ...
+
+    At every optimizer step all generators must be as in the run of the same objects without
+    remedies, which comes first. Where there is nothing to compare, `of` is the reason.
     """
     told, divergence = Told(), F.kl_div
     noting = register_optimizer_step_post_hook and register_optimizer_step_post_hook(
