@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -351,6 +352,83 @@ func TestFitBeginsClean(t *testing.T) {
 			}
 			if testing.Verbose() {
 				t.Logf("%s\n%s", out, notes)
+			}
+		})
+	}
+}
+
+// endsSlowly runs out of memory and leaves an orphan that does not end when it is asked to, but
+// notes it. Told to end, its second attempt says that memory ran out. Each attempt notes its orphan.
+const endsSlowly = `
+import os, signal, sys, time
+path = sys.argv[1]
+tries = len(open(path).readlines()) if os.path.exists(path) else 0
+print("attempt", tries + 1, flush=True)
+def dies(*_): raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.10 GiB is free.")
+ready, told = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    signal.signal(signal.SIGTERM, lambda *_: open(path + ".asked", "w").close())
+    with open(path, "a") as f: f.write("%d\n" % os.getpid())
+    os.write(told, b"1"); os.close(1); os.close(2)
+    while not os.path.exists(path + ".end"): time.sleep(0.02)
+    os._exit(0)
+os.read(ready, 1)
+if len(sys.argv) > 2 and tries:
+    signal.signal(signal.SIGTERM, dies)
+    open(path + ".second", "w").close()
+    time.sleep(60)
+dies()
+`
+
+// TestFitEndsWhenItIsTold: a signal to memroom between two attempts, or in the second one, is the
+// end of the run: no other attempt begins, and of the attempt before nothing is alive.
+func TestFitEndsWhenItIsTold(t *testing.T) {
+	t.Parallel()
+	binary := testenv.Binary(t)
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		testenv.Needs(t, "python3", "the program is one")
+	}
+	for when, c := range map[string]struct {
+		mark     string
+		attempts int
+		more     []string
+	}{"between": {".asked", 1, nil}, "second": {".second", 2, []string{"second"}}} {
+		t.Run(when, func(t *testing.T) {
+			dir := t.TempDir()
+			script, pids := filepath.Join(dir, "train.py"), filepath.Join(dir, "pids")
+			if err := os.WriteFile(script, []byte(endsSlowly), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = os.WriteFile(pids+".end", nil, 0o600) }()
+			cmd := exec.Command(binary, append([]string{"run", "--fit", "--forgetful", "--", python,
+				script, pids}, c.more...)...)
+			cmd.Env = append(os.Environ(), "MEMROOM_HOME="+filepath.Join(dir, "home"))
+			var said strings.Builder
+			cmd.Stdout, cmd.Stderr = &said, &said
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			for _, err := os.Stat(pids + c.mark); err != nil; _, err = os.Stat(pids + c.mark) {
+				time.Sleep(5 * time.Millisecond)
+			}
+			orphans, _ := os.ReadFile(pids)
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			if c.attempts == 2 {
+				_ = os.WriteFile(pids+".end", nil, 0o600) // the run waits for its last orphan
+			}
+			if err := cmd.Wait(); err == nil {
+				t.Error("it ended well")
+			}
+			if n := strings.Count(said.String(), "attempt "); n < c.attempts ||
+				strings.Contains(said.String(), fmt.Sprint("attempt ", c.attempts+1, "\n")) {
+				t.Errorf("want %d attempts\n%s", c.attempts, said.String())
+			}
+			first, _, _ := strings.Cut(string(orphans), "\n")
+			if stat, err := os.ReadFile("/proc/" + first + "/stat"); err == nil &&
+				!strings.Contains(string(stat), ") Z ") {
+				t.Errorf("of the first attempt process %s is alive\n%s", first, said.String())
 			}
 		})
 	}

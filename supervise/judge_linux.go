@@ -161,7 +161,7 @@ func (j *judge) decide(exit event.Exit, verdict event.Verdict) Decision {
 	}
 	said := &j.record.said
 	return j.policy.After(Attempt{Number: exit.Attempt, Launch: j.job.launch, Exit: exit,
-		Verdict: verdict, Peaks: said.Attempt,
+		Verdict: verdict, Peaks: said.Attempt, ToldToEnd: j.job.state.toldToEnd(),
 		Findings: said.Findings, OOMs: said.OOMs, Deaths: said.Deaths, Said: said.Said,
 		LastStep: said.Steps, StepMS: median(said.StepTime),
 		Libraries: sumOf(said.Libraries), Frameworks: said.Frameworks})

@@ -158,10 +158,30 @@ func (k *keeper) run(launch Launch) {
 			break
 		}
 		k.clear()
+		if k.toldToEnd() {
+			k.afterExit() // the monitor is told, and closes its record
+			break
+		}
 		launch = k.following(next)
 	}
 	k.finish()
 	k.linger()
+}
+
+// toldToEnd reports whether the run was asked to end since its last attempt began, also where that
+// was over already, and tells the monitor.
+func (k *keeper) toldToEnd() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.state.toldToEnd() {
+		return false
+	}
+	for c := range k.clients {
+		if c.role == roleMonitor {
+			c.tell(tellOver, nil)
+		}
+	}
+	return true
 }
 
 // endWithFront ends every process of the run once the front end has gone: gently, then not.
@@ -558,6 +578,7 @@ func (k *keeper) signal(r signalRequest) {
 		k.signalAll(sig)
 	}
 	if k.state.Child <= 0 {
+		k.saveState()
 		return
 	}
 	target := k.state.Child

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"slices"
 	"time"
 
 	"memroom/event"
@@ -169,6 +170,12 @@ type State struct {
 	OutputLost   int64  `json:"output_lost,omitempty"`
 	UserSignal   string `json:"user_signal,omitempty"` // last one the front end forwarded
 	UserSignalMS int64  `json:"user_signal_ms,omitempty"`
+}
+
+// toldToEnd reports whether somebody has asked the attempt to end, through memroom.
+func (s State) toldToEnd() bool {
+	return s.UserSignalMS >= s.AttemptMS && slices.Contains([]string{"SIGHUP", "SIGINT", "SIGQUIT",
+		"SIGTERM", "SIGKILL"}, s.UserSignal)
 }
 
 // Counters are the kernel's kill counters that bear on a run.

@@ -83,7 +83,8 @@ type Monitor struct {
 	alarm   alarm  // warns near a limit
 	relief  relief // frees cache on a full card
 	stands  whereabouts
-	kept    time.Time // when a reading was last put into the record
+	kept    time.Time     // when a reading was last put into the record
+	verdict event.Verdict // on the last attempt that has ended
 
 	interval time.Duration // between two readings now; 0: as the options say
 }
@@ -212,6 +213,10 @@ func (m *Monitor) hearKeeper(t told, ticker *time.Ticker) (over bool, err error)
 			return true, err
 		}
 		return false, m.attemptEnded(exit)
+	case tellOver:
+		m.record.happened(event.Happened{Kind: "action",
+			Text: "not launched again: " + m.readSignal() + " was sent through memroom"})
+		return false, m.finish(*m.job.state.Exit)
 	case tellFinished:
 		return true, nil
 	case tellNote:
@@ -291,18 +296,33 @@ func (m *Monitor) tick() {
 // it does may be repeated by another monitor if this one is killed in the middle.
 func (m *Monitor) attemptEnded(exit event.Exit) error {
 	m.job.state.Exit = &exit
+	m.readSignal()
 	m.hearer.hearLastWords()
 	m.stands.end()
 	m.record.flush()
 	verdict := m.judge.ended(exit)
+	m.verdict = verdict
 	m.record.check(m.record.to.SaveVerdict(verdict))
 	decision := m.judge.decide(exit, verdict)
 	m.record.attempt(attemptOf(exit, verdict, decision.Changed))
 	if decision.Again {
 		return m.again(decision)
 	}
-	m.record.finish(exit, verdict, m.Report, m.Verdict)
+	return m.finish(exit)
+}
+
+// finish closes the record with the last attempt.
+func (m *Monitor) finish(exit event.Exit) error {
+	m.record.finish(exit, m.verdict, m.Report, m.Verdict)
 	return writeMessage(m.job.conn, sayDone, nil)
+}
+
+// readSignal takes over which signal the keeper has passed on last, from its file, and returns it.
+func (m *Monitor) readSignal() string {
+	if now, err := ReadState(m.job.files.State); err == nil {
+		m.job.state.UserSignal, m.job.state.UserSignalMS = now.UserSignal, now.UserSignalMS
+	}
+	return m.job.state.UserSignal
 }
 
 // again asks the keeper for another launch.

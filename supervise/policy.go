@@ -22,6 +22,7 @@ type Attempt struct {
 	// Frameworks are those that its Pythons imported: torch, tensorflow, jax.
 	Frameworks []string
 	StepMS     float64 // median duration of its last steps, 0 when none was reported
+	ToldToEnd  bool    // by a signal through memroom, as it ran or after
 }
 
 // ProbeOOM is one allocator that gave up, as the probe in that process saw it.

@@ -33,6 +33,7 @@ const (
 	tellStopped  kind = 'S' // the command was stopped; payload is the signal's number
 	tellExited   kind = 'x' // event.Exit of an attempt
 	tellFinished kind = 'f' // State; nothing follows
+	tellOver     kind = 'v' // to the monitor only: the launch that it asked for is not made
 	tellNote     kind = 't' // text for the user
 	tellLaunch   kind = 'l' // Launch, to the monitor only
 	tellFinding  kind = 'F' // event.Finding

@@ -71,6 +71,8 @@ func (p *Policy) decide(a supervise.Attempt, record *fit.Record,
 		if record.Hollow = record.NoTraining(); record.Hollow == "" {
 			p.remember(*record)
 		}
+	case a.ToldToEnd:
+		record.Impossible = "not launched again: it was told to end"
 	case a.Verdict.IsOOM && a.Exit.InputSpent != "":
 		record.Impossible = "not launched again: " + a.Exit.InputSpent
 	case a.Verdict.IsOOM && a.Number >= p.spec.MaxAttempts:
