@@ -312,7 +312,8 @@ func (e *evalWatch) growing(memory string, grown, now event.Bytes, until string)
 		e.peakSaid = 0 // this takes its place
 	}
 	seen, f := e.seen(), event.Finding{
-		Kind: "evaluation", Key: peakOf(memory), Severity: event.SeverityWarning, Bytes: grown, Confidence: 0.9,
+		Kind: "evaluation", Key: peakOf(memory), Severity: event.SeverityWarning, Bytes: grown,
+		Confidence: 0.9,
 		Evidence: []string{fmt.Sprintf("it rose by %s through the evaluation, to %s", grown, now)},
 	}
 	begin := memory + " rises in evaluation"

@@ -151,7 +151,8 @@ func (t *trialWatch) tooMany(g crowd, wall event.Bytes, killed bool) event.Findi
 	others := max(0, g.used-g.Sum)
 	fits := int((trialsRoom*float64(wall) - float64(others)) / float64(each))
 	fits = max(1, min(fits, g.Count-1))
-	f := event.Finding{Kind: "trials", Key: "trials " + g.Name, Detail: "trial_packing", Severity: event.SeverityWarning,
+	f := event.Finding{Kind: "trials", Key: "trials " + g.Name,
+		Detail: "trial_packing", Severity: event.SeverityWarning,
 		Bytes: g.Sum, Confidence: 0.85,
 		Title: fmt.Sprintf("too many Ray workers at once: %d of %s with up to %s each in %s of host "+
 			"memory; %d fit", g.Count, g.Name, each, wall, fits),
