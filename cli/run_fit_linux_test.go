@@ -358,7 +358,7 @@ func TestFitBeginsClean(t *testing.T) {
 }
 
 // endsSlowly runs out of memory and leaves an orphan that does not end when it is asked to, but
-// notes it. Told to end, its second attempt says that memory ran out. Each attempt notes its orphan.
+// notes it. Told to end, its second attempt says that memory ran out.
 const endsSlowly = `
 import os, signal, sys, time
 path = sys.argv[1]

@@ -274,7 +274,8 @@ func (e *evalWatch) outside(held map[string]event.Bytes) []event.Finding {
 	}
 	e.peakSaid = 0
 	return []event.Finding{{
-		Kind: "evaluation", Key: peakOf(hostMemory), Severity: event.SeverityInfo, Bytes: now, Confidence: 0.8,
+		Kind: "evaluation", Key: peakOf(hostMemory), Severity: event.SeverityInfo,
+		Bytes: now, Confidence: 0.8,
 		Title: fmt.Sprintf("the peak of %s is in training, not in evaluation: %s, %s in evaluation",
 			hostMemory, now, peak)}}
 }
@@ -314,7 +315,7 @@ func (e *evalWatch) growing(memory string, grown, now event.Bytes, until string)
 	seen, f := e.seen(), event.Finding{
 		Kind: "evaluation", Key: peakOf(memory), Severity: event.SeverityWarning, Bytes: grown,
 		Confidence: 0.9,
-		Evidence: []string{fmt.Sprintf("it rose by %s through the evaluation, to %s", grown, now)},
+		Evidence:   []string{fmt.Sprintf("it rose by %s through the evaluation, to %s", grown, now)},
 	}
 	begin := memory + " rises in evaluation"
 	if peak := e.trained[memory]; peak > 0 && now > peak {
