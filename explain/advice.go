@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -47,7 +48,8 @@ func (x *Explanation) advise(saving Saving) {
 	}
 	for _, id := range x.cures() {
 		r, ok := remedy.Find(id)
-		if !ok || len(x.Remedies) == x.most(saving)+spare || x.has(id) || r.Fits(x.job) != "" {
+		if !ok || len(x.Remedies) == x.most(saving)+spare || x.has(id) || r.Fits(x.job) != "" &&
+			!x.stands(id) {
 			continue
 		}
 		of := x.supposed(id)
@@ -92,7 +94,34 @@ func (x *Explanation) advise(saving Saving) {
 	}
 	x.Remedies = x.licensed(x.Remedies)
 	x.ownLevers(x.most(saving))
+	if slices.Contains(indefinite, x.Detail) && x.Confidence < sureOfPieces &&
+		x.Cause != CauseFragmentation &&
+		!x.has(remedy.LongestBatch) { // the person's own settings first
+		slices.SortStableFunc(x.Remedies, func(a, b Advice) int {
+			return cmp.Compare(general(a),
+				general(b))
+		})
+	}
 	x.Remedies = x.Remedies[:min(len(x.Remedies), x.most(saving))]
+}
+
+// general is 0 for a setting of the person's own, else 1.
+func general(a Advice) int {
+	if strings.HasSuffix(a.How.Args, " of your text") {
+		return 0
+	}
+	return 1
+}
+
+// stands reports whether the text has a setting by which a cure is applied to the memory that ran
+// out. Then nothing else need be shown of it.
+func (x *Explanation) stands(id remedy.ID) bool {
+	if x.facts == nil || x.job.Facts == nil || x.job.On[id] != "" || !onHost(x.facts.Crash) {
+		return false
+	}
+	_, own := x.facts.ownKey(id)
+	return own && slices.ContainsFunc(ofWall[x.Where],
+		func(q Quantity) bool { return remedyOf[q] == id })
 }
 
 // ofWall are the settings that decide how much of a memory a job takes, most telling first.

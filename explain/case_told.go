@@ -118,7 +118,8 @@ var moments = []moment{
 		shows: "either every rank has something on the first card (its context, a checkpoint that was loaded there), or DataParallel gathers outputs there",
 		words: []ownCure{{remedy.SelectCard, "each rank on its own card, before anything touches CUDA", "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])); torch.load(..., map_location='cpu')"},
 			{remedy.DDP, "where it is nn.DataParallel: one process for each card", "torchrun --nproc_per_node=N with DistributedDataParallel"}}},
-	{said: sameBefore, where: device, always: true, fits: func(f *Facts) bool {
+	{said: sameSettings, unless: re(`upgrad|updat\w+|new(?:er)? (?:version|release|data)|\bincreas|resum|larger|bigger|checkpoint`),
+		where: device, always: true, fits: func(f *Facts) bool {
 		return f.Crash.Allocated == nil && len(f.Crash.Neighbours) == 0
 	}, cause: CauseUnknown, detail: "full", sure: 0,
 		says:  "something else holds part of the card now: the same job had room before",

@@ -355,6 +355,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	x.job.Program, x.job.Maker = serverOf(c, h), makerOf(c, h)
 	x.job.Work = workOf(c, h, &x.job, found)
 	x.job.Facts = factsOf(c, h, &x.job, found)
+	if _, ok := x.facts.key(Workers); ok {
+		x.job.Facts[remedy.Loader] = true
+	}
 	if found.tensor != nil && x.facts.words() {
 		x.job.Facts[remedy.Text] = true
 	}

@@ -69,6 +69,37 @@ var licences = []licence{
 		}},
 }
 
+// onAlready are settings that switch a cure on, as commands, files and sentences have them. Where
+// one stands in the text and is not switched off, the cure is not news.
+var onAlready = []struct {
+	of []remedy.ID
+	is *lazyregexp.Regexp
+}{
+	{[]remedy.ID{remedy.Checkpointing}, re(`(?:gradient|activation|grad)[-_ ]?checkpoint\w*|use_checkpoint\w*`)},
+	{[]remedy.ID{remedy.Optimizer8Bit, remedy.OptimizerAdafactor, remedy.OptimizerPaged}, re(`(?:adamw?|optim\w*)[-_ ]?(?:bnb[-_ ]?)?8[-_ ]?bit|8[-_ ]?bit[-_ ]?adamw?|paged_adamw?|adafactor`)},
+	{[]remedy.ID{remedy.Attention}, re(`xformers|flash[-_ ]?att\w*|\bsdpa\b|scaled_dot_product`)},
+	{[]remedy.ID{remedy.Quantize4Bit, remedy.Quantize8Bit}, re(`load_in_[48]bit|\bqlora\b|\bnf4\b|\bgptq\b|\bawq\b|[48][-_ ]?bit quant\w*`)},
+	{[]remedy.ID{remedy.ZeRO, remedy.FSDP}, re(`zero[-_ ]?(?:stage[-_ ]?)?[23]\b|stage[-_ ]?[23]\b|\bfsdp\b`)},
+}
+
+// switchedOff follows a setting that is off.
+var switchedOff = re(`^\w*["']?\s?[=: ]\s?["']?(?:false|no|none|off|0|disabled)\b`)
+
+// switchedOn reports whether the text has a cure on.
+func (f *Facts) switchedOn(id remedy.ID) bool {
+	for _, row := range onAlready {
+		if !slices.Contains(row.of, id) {
+			continue
+		}
+		for _, at := range row.is.FindAllStringIndex(f.text, 8) {
+			if !switchedOff.MatchString(f.text[at[1]:min(len(f.text), at[1]+40)]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Cards without the type of numbers bfloat16, and with it.
 var (
 	oldCard = re(`\b(?:v100|p100|p40|t4|k80|titan|gtx|10[5-8]0|20[678]0|mx\d{3})\b|compute_capability = [1-7]`)
@@ -86,6 +117,9 @@ func (x *Explanation) licensed(list []Advice) []Advice {
 	}
 	return slices.DeleteFunc(list, func(a Advice) bool {
 		words := strings.ToLower(strings.Join([]string{a.Title, a.How.Env, a.How.Args, a.How.Code}, "\n"))
+		if x.facts.switchedOn(a.ID) && x.typed[a.ID] == "" && x.Detail != "not_sharded" {
+			return true
+		}
 		return !strings.Contains(words, " instead of ") && slices.ContainsFunc(licences,
 			func(l licence) bool {
 				return l.says.MatchString(words) && !l.holds(x.facts, x.sums, x)
@@ -98,6 +132,11 @@ var sameBefore = re(`\bsame (?:\w+ ){0,2}?(?:parameter|setting|config|code|scrip
 	`\b(?:work(?:ed|s)|ran|trained|was) (?:\w+ ){0,2}?(?:fine|ok|well|without \w+|perfectly|normally|no problem)\b[^.\n]{0,30}(?:before|yesterday|earlier|previously|last (?:week|time|month)|until)|` +
 	`\b(?:yesterday|previously|before(?: this| that)?|last (?:week|time|month)|earlier)[, ][^.\n]{0,30}\b(?:it |this |that |everything )?(?:worked|ran|was) (?:\w+ )?(?:fine|ok|well|perfectly|without)|` +
 	`(?:之前|以前|昨天|上次)[^。，\n]{0,12}(?:可以|正常|没问题|能跑|能训练|没有问题)|동일한[^.\n]{0,16}(?:파라미터|설정|코드)|同じ(?:設定|コード|パラメータ)`)
+
+// sameSettings are words of the same settings and of an earlier time, together.
+var sameSettings = re(`\bsame (?:\w+ ){0,2}?(?:parameter|setting|config|code|script|command|batch)\w*\b[^.\n]{0,80}\b(?:before|yesterday|earlier|previously|last (?:week|time|month)|ago)\b|` +
+	`\b(?:before|yesterday|earlier|previously|last (?:week|time|month)|ago)\b[^.\n]{0,60}\bsame (?:\w+ ){0,2}?(?:parameter|setting|config|code|script|command|batch)\w*|` +
+	`(?:同样|相同|一样)的?(?:参数|配置|代码|设置)[^。\n]{0,20}(?:之前|以前|昨天|上次)|(?:之前|以前|昨天|上次)[^。\n]{0,20}(?:同样|相同|一样)的?(?:参数|配置|代码|设置)|동일한[^.\n]{0,16}(?:파라미터|설정|코드)|同じ(?:設定|コード|パラメータ)`)
 
 // ranBefore reports whether the person says that the same program with the same settings had room.
 func (f *Facts) ranBefore() bool {
@@ -138,11 +177,27 @@ func (f *Facts) tried(id remedy.ID) string {
 	return ""
 }
 
+// meets reports whether an attempt was one at what the answer names: then it was too small, and not
+// at something else.
+func (a *attempt) meets(x *Explanation) bool {
+	switch {
+	case slices.Contains(a.of, remedy.MicroBatch), slices.Contains(a.of, remedy.Checkpointing):
+		return x.Cause == CauseBatch
+	case slices.Contains(a.of, remedy.DataLoaderWorkers):
+		return x.Detail == "workers" || x.Cause == CauseShm
+	case slices.Contains(a.of, remedy.EmptyCache):
+		return x.Cause == CauseFragmentation
+	case slices.Contains(a.of, remedy.ShmSize):
+		return x.Cause == CauseShm
+	}
+	return false
+}
+
 // answerTried says of what was tried in vain what it can change, behind the first evidence.
 func (x *Explanation) answerTried() {
 	var lines []string
 	for _, a := range attempts {
-		if said := x.facts.inVain(a.is); said != "" && hardTried.MatchString(said) {
+		if said := x.facts.inVain(a.is); said != "" && hardTried.MatchString(said) && !a.meets(x) {
 			lines = append(lines, fmt.Sprintf("%s (only %s)", a.name, a.touches))
 		}
 	}
