@@ -11,7 +11,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from training import PIECES, furthest, remedies
+from training import PIECES, furthest, remedies, sow
 
 
 def gpt2(**changes):
@@ -202,7 +202,7 @@ def rank(index, port, asked, results):
             (mlp(), lambda m, b: F.cross_entropy(m(b[0]), b[1]), points((16, 12, 16, 16))),
             (TinyGPT(), lambda m, b: m(*b)[1], sentences()),
         ):
-            torch.manual_seed(7)
+            sow(7)
             for p in model.parameters():
                 nn.init.normal_(p, 0, 0.2)
             ddp = DistributedDataParallel(model)
