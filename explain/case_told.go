@@ -120,8 +120,8 @@ var moments = []moment{
 			{remedy.DDP, "where it is nn.DataParallel: one process for each card", "torchrun --nproc_per_node=N with DistributedDataParallel"}}},
 	{said: sameSettings, unless: re(`upgrad|updat\w+|new(?:er)? (?:version|release|data)|\bincreas|resum|larger|bigger|checkpoint`),
 		where: device, always: true, fits: func(f *Facts) bool {
-		return f.Crash.Allocated == nil && len(f.Crash.Neighbours) == 0
-	}, cause: CauseUnknown, detail: "full", sure: 0,
+			return f.Crash.Allocated == nil && len(f.Crash.Neighbours) == 0
+		}, cause: CauseUnknown, detail: "full", sure: 0,
 		says:  "something else holds part of the card now: the same job had room before",
 		shows: "neither the model nor the batch is larger than when it ran",
 		words: []ownCure{{remedy.FreeNeighbour, "look who holds the card before anything is made smaller",
