@@ -111,7 +111,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def active() -> bool:
-    """Says whether this process is watched by a memroom run."""
+    """Returns whether this process is watched by a memroom run."""
     link = _link()
     return link is not None and link.enabled()
 

@@ -70,7 +70,7 @@ class Evaluation:
     def _fewer(
         self, module: torch.nn.Module, args: Tuple[Any, ...], kwargs: Dict[str, Any]
     ) -> bool:
-        """Halves the rows that an evaluation takes at once, and says whether that was possible."""
+        """Halves the rows that an evaluation takes at once. Returns whether that was possible."""
         try:
             rows = self._small.get(module) or any_inputs(args, kwargs).rows
         except Cannot:

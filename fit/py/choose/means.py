@@ -99,7 +99,7 @@ class Means:
         return 0 if self.state is not None and self.state.active else room.state_to_come()
 
     def send_state_away(self, around: Any) -> bool:
-        """Optimizer state waits on the host from now on, where that may be; says whether it has
+        """Optimizer state waits on the host from now on, where that may be; returns whether it has
         just been sent there.
         """
         if self.state is None or self.state.active or not around.is_card:

@@ -105,7 +105,7 @@ class Running:
         return not any(again.sees_calls(m) for m in module.modules())
 
     def _take_less(self, module: torch.nn.Module, case: Case) -> bool:
-        """A choice that needs clearly less than the one that ran out; says whether there is one."""
+        """Chooses what needs clearly less than what ran out. Returns whether anything does."""
         around = self._means.around(module)
         if room.state() and self._means.send_state_away(around):
             return True

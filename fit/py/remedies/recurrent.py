@@ -23,7 +23,7 @@ def layers(module: torch.nn.Module) -> List[Tuple[str, torch.nn.RNNBase]]:
 
 def cut(module: torch.nn.Module, count: int, twice: bool = False) -> bool:
     """From now on these layers work in so many pieces. twice: each is computed again in the
-    backward pass. Says whether they draw other masks then.
+    backward pass. Returns whether they draw other masks then.
     """
     for _, layer in layers(module):
         forward = vars(layer).get("forward", layer.forward)

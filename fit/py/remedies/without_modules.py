@@ -56,7 +56,7 @@ class WithoutModules:
         self._leave()
 
     def _leave(self) -> bool:
-        """Takes the hooks away; says whether they were there, with nobody else's in front."""
+        """Takes the hooks away; returns whether they were there, with nobody else's in front."""
         top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
         if threading.get_ident() != self._thread or top is None:
             return False

@@ -127,7 +127,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def may_ask() -> bool:
-    """Says whether a look may be made. Where one has to wait, the monitor is told once."""
+    """Returns whether a look may be made. Where one has to wait, the monitor is told once."""
     took, elapsed = cost()
     if ledger.asked < ASKED or ledger.asked_ns < ASKED_NS:
         return True
@@ -176,7 +176,7 @@ def overspent() -> float:
 
 
 def affordable(cost_ns: float) -> bool:
-    """Says whether something that can wait may be done now. On a CPU the grace is for steps
+    """Returns whether something that can wait may be done now. On a CPU the grace is for steps
     only.
     """
     return overspent() + cost_ns + (ledger.grace_ns if ledger.grace_ns != CARD_NS else 0) < 0

@@ -76,12 +76,12 @@ def open(
 
 
 def enabled() -> bool:
-    """Says whether there is a monitor to talk to at all."""
+    """Returns whether there is a monitor to talk to at all."""
     return state.path is not None
 
 
 def send(kind: str, fields: dict[str, Any]) -> bool:
-    """Sends a message if it can go now or be kept; says whether it was taken."""
+    """Sends a message if it can go now or be kept; returns whether it was taken."""
     if state.path is None:
         return False
     return send_line(wire.line(kind, fields))
@@ -154,8 +154,8 @@ def _connect() -> bool:
 
 
 def _ours(sock: _socket.socket) -> bool:
-    """Says whether the other end belongs to us or to root. Nobody else may send commands, whoever
-    has put a socket in the monitor's place.
+    """Returns whether the other end belongs to us or to root. Nobody else may send commands,
+    whoever has put a socket in the monitor's place.
     """
     option = getattr(_socket, "SO_PEERCRED", None)
     if option is None:
@@ -166,7 +166,7 @@ def _ours(sock: _socket.socket) -> bool:
 
 
 def _alive() -> bool:
-    """Says whether the descriptor is still our socket; if not it is forgotten, not closed."""
+    """Returns whether the descriptor is still our socket; if not it is forgotten, not closed."""
     if state.sock is None:
         return False
     try:

@@ -209,7 +209,7 @@ class Checkpoints:
 
 
 def _own_call() -> bool:
-    """Says whether the program itself saved. A library that builds its files in memory, as
+    """Returns whether the program itself saved. A library that builds its files in memory, as
     Lightning does, cannot be told not to.
     """
     frame: types.FrameType | None = sys._getframe()

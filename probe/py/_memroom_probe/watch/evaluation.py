@@ -182,7 +182,7 @@ class Evaluations:
 
 
 def _compiles() -> bool:
-    """Says whether anything was compiled: a hook on calls would have it compiled anew."""
+    """Returns whether anything was compiled: a hook on calls would have it compiled anew."""
     if not compiled.compiler.in_use:
         return False
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)

@@ -548,7 +548,7 @@ _STANDARD = tuple({sys.prefix + "/lib/python", sys.base_prefix + "/lib/python"})
 
 @functools.lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
-    """Says whether a file is the program's own. A cell of a notebook and `-c` are."""
+    """Returns whether a file is the program's own. A cell of a notebook and `-c` are."""
     return bool(file) and not _LIBRARIES.search(file) and not file.startswith(_STANDARD)
 
 

@@ -96,7 +96,7 @@ class OutOfMemory:
         return getattr(self._torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)(device)
 
     def recording(self) -> bool:
-        """Says whether allocator stacks are being recorded, by the user or by us."""
+        """Returns whether allocator stacks are being recorded, by the user or by us."""
         enabled = getattr(self._torch._C, "_cuda_isHistoryEnabled", None)
         return bool(enabled and enabled())
 

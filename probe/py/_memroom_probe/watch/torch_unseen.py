@@ -134,7 +134,7 @@ class ByHand:
         return {}
 
     def begins(self, outputs: Any) -> bool:
-        """A pass begins. Says whether a step ended since the pass before."""
+        """A pass begins. Returns whether a step ended since the pass before."""
         self._passes += 1
         marked, renewed = False, False
         live = [(ref(), marks) for ref, marks in self._leaves]
@@ -158,7 +158,7 @@ class ByHand:
         ]
 
     def _renew(self, outputs: Any, known: list[Tensor]) -> bool:
-        """Looks for the leaves of the graph. Says whether all are others than before."""
+        """Looks for the leaves of the graph. Returns whether all are others than before."""
         found = _leaves_of(outputs)
         other = bool(self._leaves) and not any(leaf is k for leaf in found for k in known)
         kept = [leaf for leaf in found if any(leaf is k for k in known)]
@@ -171,7 +171,7 @@ class ByHand:
         return not self._period and not self._trusted and (self._passes <= self.TRIED or 0 in near)
 
     def _compare(self, seen: bool, renewed: bool) -> bool:
-        """Compares the values with those at the pass before. Says whether a step changed them."""
+        """Returns whether a step changed the values since the pass before."""
         now = [_values(leaf) for leaf in self.param_groups[0]["params"]]
         before, self._before = self._before, now
         moved = any(_updated(old, new, renewed) for old, new in zip(before, now))
@@ -225,8 +225,8 @@ def _values(leaf: Tensor) -> list[float]:
 
 
 def _updated(old: Iterable[float], new: Iterable[float], renewed: bool) -> bool:
-    """Says whether values were updated. Those of another tensor must resemble the old ones: a batch
-    of data does not.
+    """Returns whether values were updated. Those of another tensor must resemble the old ones: a
+    batch of data does not.
     """
     pairs = list(zip(old, new))
     moved = sum(abs(a - b) for a, b in pairs)
