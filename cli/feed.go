@@ -24,7 +24,7 @@ type feedCmd struct {
 	Serve   feedServeCmd   `cmd:"" help:"Serve batches of files to training processes, within a budget of bytes."`
 	Inspect feedInspectCmd `cmd:"" help:"What files hold: rows, columns and what each becomes, blocks, the shuffle's quality."`
 	Index   feedIndexCmd   `cmd:"" help:"Index files now, so that the first stream starts at once."`
-	Bench   feedBenchCmd   `cmd:"" help:"Read one epoch and say how fast it was and what it took."`
+	Bench   feedBenchCmd   `cmd:"" help:"Read one epoch and report its speed and memory."`
 	Convert feedConvertCmd `cmd:"" help:"Write the rows into another file, within a budget of bytes."`
 
 	ServeStream feedServeStreamCmd `cmd:"" hidden:"" help:"What memroom.Stream starts."`

@@ -22,7 +22,8 @@ func (c *runCmd) prepareFit(s *session, home *store.Store, r *prepared,
 		return nil, err
 	}
 	if spec.Remembered {
-		s.note("memroom: begins with what made an earlier run fit (memroom forget drops it)")
+		s.note("memroom: this run begins with the remedies that an earlier one needed to fit (memroom forget " +
+			"drops them)")
 	}
 	return spec, nil
 }

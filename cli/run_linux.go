@@ -323,8 +323,8 @@ func (r *prepared) probeSocket() string {
 }
 
 // endUnknown is said where memroom's own process was killed before it could write the end down.
-const endUnknown = "memroom's watching process is gone and left no word on how the " +
-	"command ended; `memroom show %s` has what was recorded before"
+const endUnknown = "memroom's watching process is gone, and how the command ended " +
+	"was not recorded; `memroom show %s` has what was recorded before"
 
 // conclude prints the summary and returns the command's exit code.
 func (c *runCmd) conclude(s *session, front *supervise.Front, folder *store.Folder,

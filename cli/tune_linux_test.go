@@ -310,7 +310,7 @@ func TestTuneRefusesASecondScheduler(t *testing.T) {
 		return err == nil && len(data) > 0
 	})
 	text, err := r.command("tune", "resume", "two").CombinedOutput()
-	if err == nil || !strings.Contains(string(text), "another memroom works on it") {
+	if err == nil || !strings.Contains(string(text), "another memroom is working on it") {
 		t.Errorf("%v\n%s", err, text)
 	}
 }

@@ -187,12 +187,16 @@ func sameLeak(a, b event.Finding) bool {
 		slices.Equal(a.Frames, b.Frames)
 }
 
-// atLine names the innermost line of the user's code.
+// atLine names the innermost line of the user's code where the title does not.
 func atLine(f event.Finding) string {
 	if len(f.Frames) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", at %s:%d", filepath.Base(f.Frames[0].File), f.Frames[0].Line)
+	place := fmt.Sprintf(" at %s:%d", filepath.Base(f.Frames[0].File), f.Frames[0].Line)
+	if strings.Contains(f.Title+" ", place+" ") {
+		return ""
+	}
+	return "," + place
 }
 
 // Span prints seconds the way people say them: 0.8 s, 12 s, 3 min 20 s, 2 h 10 min.

@@ -160,7 +160,7 @@ func looksLikeText(f source.File, kind string) error {
 		}
 	}
 	if kind != "text" && bytes.IndexByte(head, '\n') < 0 && bytes.Count(head, []byte{'\r'}) > 1 {
-		return fmt.Errorf("%s: its lines end with a carriage return alone, as on old Macs: write it anew, "+
+		return fmt.Errorf("%s: its lines end with a carriage return alone, as on old Macs; to rewrite it: "+
 			"tr '\\r' '\\n' < old > new", f.Name())
 	}
 	return nil

@@ -102,7 +102,7 @@ func findMessages(f source.File, at int64) ([]Message, error) {
 		}
 		if n < 8 {
 			return nil, fmt.Errorf("offset %d: neither an Arrow file nor an Arrow stream, or cut off: "+
-				"copy or write it anew", at)
+				"copy it or write it again", at)
 		}
 		start, size := at+8, int64(int32(binary.LittleEndian.Uint32(head[4:])))
 		if first := binary.LittleEndian.Uint32(head); first != 0xFFFFFFFF { // before Arrow 0.15
@@ -113,7 +113,7 @@ func findMessages(f source.File, at int64) ([]Message, error) {
 		}
 		if size < 0 || size > f.Size()-start {
 			return nil, fmt.Errorf("offset %d: neither an Arrow file nor an Arrow stream, or cut off: "+
-				"copy or write it anew", at)
+				"copy it or write it again", at)
 		}
 		meta := make([]byte, size)
 		if n, err := f.ReadAt(meta, start); n < len(meta) {

@@ -318,12 +318,12 @@ func jsonStart(f source.File) (int64, error) {
 	head = bytes.TrimLeft(head, " \t\r\n")
 	if bytes.HasPrefix(head, []byte("[")) && bytes.HasPrefix(bytes.TrimLeft(head[1:], " \t\r\n"),
 		[]byte("{")) {
-		return 0, fmt.Errorf("%s is one JSON list, where each line should be an object (JSON lines): write "+
-			"it anew, jq -c '.[]' old.json > new.jsonl", f.Name())
+		return 0, fmt.Errorf("%s is one JSON list, where each line should be an object (JSON lines); "+
+			"to rewrite it: jq -c '.[]' old.json > new.jsonl", f.Name())
 	}
 	if first, _, more := bytes.Cut(head, []byte("\n")); more && string(bytes.TrimSpace(first)) == "{" {
 		return 0, fmt.Errorf("%s has objects that go over several lines, where each line should be an "+
-			"object (JSON lines): write it anew, jq -c . old.json > new.jsonl", f.Name())
+			"object (JSON lines); to rewrite it: jq -c . old.json > new.jsonl", f.Name())
 	}
 	return start, nil
 }

@@ -84,7 +84,7 @@ func eachRow(f source.File, offset int64, kind rowKind,
 
 // damaged returns the error for content that no program writes, with the way out.
 func damaged(what string, args ...any) error {
-	return fmt.Errorf("%s: the file is damaged: copy or write it anew", fmt.Sprintf(what, args...))
+	return fmt.Errorf("%s: the file is damaged: copy it or write it again", fmt.Sprintf(what, args...))
 }
 
 // changedSince returns the error for a block whose rows differ from those counted before.

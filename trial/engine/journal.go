@@ -56,7 +56,7 @@ type journal struct {
 }
 
 // ErrBusy means that another process works on the study.
-var ErrBusy = errors.New("another memroom works on it")
+var ErrBusy = errors.New("another memroom is working on it")
 
 // openJournal takes the study's lock, which dies with its holder, and goes to the end of what can
 // be read.
