@@ -74,7 +74,7 @@ const window = 256
 // packing boxes; those that were passed over too often block the others. One at a time go in their
 // order: there is nothing to pack, and schedulers decide by who came before.
 func (s *Study) Next(c Capacity) (Launch, bool) {
-	if len(s.waiting) == 0 || s.frozen() || s.ramping() || s.Options.Concurrent > 0 &&
+	if len(s.waiting) == 0 || s.frozen() || s.ramping(c) || s.Options.Concurrent > 0 &&
 		len(s.running) >= s.Options.Concurrent {
 		return Launch{}, false
 	}
@@ -117,7 +117,7 @@ func (s *Study) Room(c Capacity) bool {
 		return false
 	}
 	for _, r := range s.running {
-		if r.alone && !r.settled {
+		if r.alone && !r.settled && !s.wholeNodes(c) {
 			return false
 		}
 	}
@@ -138,8 +138,11 @@ func (s *Study) frozen() bool {
 
 // ramping reports whether enough trials run of which nothing is known: while few have shown what
 // they take, each that did lets three more begin. Before that a few may run with the first.
-func (s *Study) ramping() bool {
+func (s *Study) ramping(c Capacity) bool {
 	if s.Options.TrialHost > 0 || s.Host.Count() >= trusted {
+		return false
+	}
+	if s.wholeNodes(c) {
 		return false
 	}
 	settled, open := s.Host.Count(), 0
@@ -147,13 +150,21 @@ func (s *Study) ramping() bool {
 		if r.shared && !r.settled {
 			return !s.oneMoreBeside(r)
 		}
-		if r.settled {
+		switch {
+		case r.settled:
 			settled++
-		} else {
+		case c.NodeHost == 0 || r.reserved < c.most(): // one that has all cannot run out early
 			open++
 		}
 	}
 	return open > 0 && open >= 3*settled
+}
+
+// wholeNodes reports whether trials of which nothing is known begin on a node each: a cluster's
+// allocation stays what it is, so only those that end show what trials take, and each node that
+// would be idle shows one more.
+func (s *Study) wholeNodes(c Capacity) bool {
+	return c.NodeHost > 0 && !c.Elastic && s.Host.Count() == 0
 }
 
 // oneMoreBeside reports whether another trial may begin during the first of a study: when those
@@ -219,6 +230,10 @@ func (s *Study) hostNeed(t *Trial, c Capacity, l *Launch) (event.Bytes, bool) {
 	if len(s.running) == 0 {
 		l.Why = aloneWords
 		return min(c.most(), c.HostFree), true
+	}
+	if s.wholeNodes(c) {
+		l.Why = "nothing is known yet: it has a node to itself"
+		return c.NodeHost, true
 	}
 	var most event.Bytes
 	for _, r := range s.running {

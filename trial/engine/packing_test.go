@@ -284,7 +284,17 @@ func inMemory(t *testing.T) string {
 
 // pack runs a whole study of the real engine on the simulated clock.
 func pack(t *testing.T, space trial.Space, n int, host event.Bytes, seed uint64,
-	job func(trial.Launch) curve) (result packed) {
+	job func(trial.Launch) curve) packed {
+	t.Helper()
+	return packOn(t, space, n, seed, func() (trial.Backend, *scripted) {
+		backend := newScripted(host, job)
+		return backend, backend
+	})
+}
+
+// packOn is pack on a backend that is made under the simulated clock.
+func packOn(t *testing.T, space trial.Space, n int, seed uint64,
+	made func() (trial.Backend, *scripted)) (result packed) {
 	t.Helper()
 	dir, err := Create(inMemory(t), Spec{Name: "packing", Command: []string{"true"}, Space: space,
 		Method: trial.Random, Seed: seed, Samples: n,
@@ -298,13 +308,13 @@ func pack(t *testing.T, space trial.Space, n int, host event.Bytes, seed uint64,
 			t.Fatal(err)
 		}
 		defer e.Close()
-		backend := newScripted(host, job)
+		backend, script := made()
 		e.Backend = backend
 		began := time.Now()
 		if err := e.Run(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		result.seconds, result.most = time.Since(began).Seconds(), backend.most
+		result.seconds, result.most = time.Since(began).Seconds(), script.most
 		for _, one := range e.Study.Trials {
 			if one.State == trial.Finished {
 				result.finished++

@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"memroom/event"
+	"memroom/trial"
+)
+
+// clustered is a cluster of nodes on the simulated clock: a job waits until one node has the memory
+// it asks for, keeps that to its end, and is killed beyond it.
+type clustered struct {
+	*scripted
+	nodes []event.Bytes // free on each
+	queue []string
+	asks  map[string]event.Bytes
+	on    map[string]int
+}
+
+const (
+	jobOverhead = 128 * event.MiB // what a job asks for beside the trial's memory
+	clusterAsks = time.Second     // between two looks of ours at the cluster
+)
+
+func newClustered(count int, node event.Bytes, job func(trial.Launch) curve) *clustered {
+	c := &clustered{scripted: newScripted(event.Bytes(count)*node, job), asks: map[string]event.Bytes{},
+		on: map[string]int{}}
+	c.startS, c.endS = clusterAsks, clusterAsks/2
+	for range count {
+		c.nodes = append(c.nodes, node)
+	}
+	return c
+}
+
+func (c *clustered) Capacity() (trial.Capacity, error) {
+	return trial.Capacity{CPUs: 16 * float64(len(c.nodes)), NodeCPUs: 16, Host: c.host,
+		HostFree: c.host, NodeHost: c.host/event.Bytes(len(c.nodes)) - jobOverhead}, nil
+}
+
+func (c *clustered) Start(run string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asks[run] = c.jobs[run].limit + jobOverhead
+	c.jobs[run].released = true // nothing stands still there
+	c.queue = append(c.queue, run)
+	c.place()
+	return nil
+}
+
+// place starts what fits, the longest waiting first, each on the fullest node that has room. The
+// caller holds the lock.
+func (c *clustered) place() {
+	var rest []string
+	for _, run := range c.queue {
+		best := fullest(c.nodes, c.asks[run])
+		if best < 0 {
+			rest = append(rest, run)
+			continue
+		}
+		c.nodes[best] -= c.asks[run]
+		c.on[run] = best
+		j := c.jobs[run]
+		j.began, j.rose = time.Now(), time.Now()
+		go func() {
+			c.act(run, j)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.nodes[c.on[run]] += c.asks[run]
+			c.place()
+		}()
+	}
+	c.queue = rest
+}
+
+func (c *clustered) Usage(run string) (u trial.Usage, ok bool) {
+	u, ok = c.scripted.Usage(run)
+	u.Held, u.Holds, u.Still = false, false, 0
+	if _, begun := c.on[run]; !begun {
+		u = trial.Usage{}
+	}
+	return u, ok
+}
+
+// TestManyTrialsOverNodes: forty trials a node, against one who knows every peak and packs nodes as
+// the cluster does, the largest first.
+func TestManyTrialsOverNodes(t *testing.T) {
+	for _, count := range []int{6, 50} {
+		t.Run(fmt.Sprintf("%d nodes", count), func(t *testing.T) { overNodes(t, count, 40*count) })
+	}
+}
+
+func overNodes(t *testing.T, count, trials int) {
+	const node, mib, bar = 16 * event.GiB, float64(event.MiB), 1.35
+	space := spaceOf(t, "bs", "choice(8,16,32,64)", "width", "qrandint(64,512,64)")
+	of := func(id int, p trial.Params) curve {
+		source := rand.New(rand.NewPCG(11, uint64(id)))
+		seconds := 30 + 60*source.Float64()
+		share := 0.03 + 0.25*knob(p, "bs")*knob(p, "width")/(64*512)
+		share *= 0.97 + 0.06*source.Float64()
+		peak := event.Bytes(share*float64(node)/mib) * event.MiB
+		return curve{seconds, shapeOf(source.IntN(3), peak)}
+	}
+	sampler, err := trial.NewSampler(space, trial.Random, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var jobs []curve
+	for n := range trials {
+		jobs = append(jobs, of(n, sampler.Point(n)))
+	}
+	best := oracleOfNodes(jobs, count, node)
+	got := packOn(t, space, trials, 1, func() (trial.Backend, *scripted) {
+		c := newClustered(count, node, func(l trial.Launch) curve { return of(l.Trial, l.Params) })
+		return c, c.scripted
+	})
+	t.Logf("%d trials: %.0f s, oracle %.0f s (%.3f x); ran out: %d of the first 20, %d later", trials,
+		got.seconds, best, got.seconds/best, got.early, got.late)
+	if got.finished != trials || got.late*50 > trials || got.seconds > bar*best {
+		t.Errorf("%d finished, %d ran out, %.3f x the oracle's makespan, at most %.2f x",
+			got.finished, got.late, got.seconds/best, bar)
+	}
+}
+
+// oracleOfNodes knows every peak: the largest that fits begins first, on the fullest node.
+func oracleOfNodes(jobs []curve, count int, node event.Bytes) (makespan float64) {
+	type job struct {
+		seconds float64
+		bytes   event.Bytes
+		on      int
+	}
+	var waiting, active []job
+	for _, j := range jobs {
+		waiting = append(waiting, job{j.seconds + (clusterAsks + clusterAsks/2).Seconds(),
+			j.peak() + jobOverhead, 0})
+	}
+	slices.SortFunc(waiting, func(a, b job) int { return cmp.Compare(b.bytes, a.bytes) })
+	free := slices.Repeat([]event.Bytes{node}, count)
+	for len(waiting) > 0 || len(active) > 0 {
+		rest := waiting[:0:0]
+		for _, j := range waiting {
+			if on := fullest(free, j.bytes); on >= 0 {
+				free[on] -= j.bytes
+				active = append(active, job{makespan + j.seconds, j.bytes, on})
+			} else {
+				rest = append(rest, j)
+			}
+		}
+		waiting = rest
+		slices.SortFunc(active, func(a, b job) int { return cmp.Compare(a.seconds, b.seconds) })
+		makespan = active[0].seconds
+		free[active[0].on] += active[0].bytes
+		active = active[1:]
+	}
+	return makespan
+}
+
+// fullest is the node with the least room that is enough; -1: there is none.
+func fullest(free []event.Bytes, asked event.Bytes) int {
+	best := -1
+	for i, room := range free {
+		if room >= asked && (best < 0 || room < free[best]) {
+			best = i
+		}
+	}
+	return best
+}
