@@ -61,6 +61,44 @@ var objections = []objection{
 		func(f *Facts, s Sums, x *Explanation) bool {
 			return s.HadRoom && s.Idle < s.Asked && x.Detail == "refused"
 		}},
+	{[]remedy.ID{remedy.EvalOutputs}, "one request is large, not what was kept of others",
+		func(f *Facts, _ Sums, x *Explanation) bool { return x.Detail == "eval_batch" && aTenth(f.Crash) }},
+	{[]remedy.ID{remedy.ShorterSequence}, "the length that fits is said already, or none is too long",
+		func(f *Facts, _ Sums, x *Explanation) bool {
+			return x.Detail == "kv_cache" && (f.Crash.Fits > 0 || !lengthSaid.MatchString(f.Crash.Text))
+		}},
+	{[]remedy.ID{remedy.EvalBatch}, "what is kept of all batches, or calls that pile up, stay the same",
+		func(f *Facts, _ Sums, x *Explanation) bool {
+			_, joined := gatheredOnly.in(f.Crash)
+			return x.Detail == "eval_outputs" && joined || onHost(f.Crash) && slices.Contains(
+				[]string{"eval_outputs", "eval_phase", "predict_loop"}, x.Detail)
+		}},
+	{[]remedy.ID{remedy.MicroBatch}, "nothing shows that it works in batches",
+		func(f *Facts, _ Sums, x *Explanation) bool {
+			return x.Detail == "one_piece" && f.Hints.Batch < 2 && !learns(f.Crash, f.Hints)
+		}},
+	{[]remedy.ID{remedy.StreamData}, "what was refused is small, and nothing shows what is read",
+		func(f *Facts, s Sums, x *Explanation) bool {
+			return x.Cause == CauseHostData && x.Detail == "" && s.Asked > 0 && s.Asked < 64*event.MiB &&
+				!seen(f.Crash, f.Hints, trace.SignReads) && !has(f.Crash, trace.SignCaching)
+		}},
+	{[]remedy.ID{remedy.RaiseLimit}, "no machine has that much",
+		func(f *Facts, s Sums, x *Explanation) bool {
+			return (x.Cause == CauseHostData || f.Crash.Kind == trace.KindTold) && (s.Asked >= nobodysArray ||
+				x.Detail == "prefilled" && s.Asked >= nobodysBuffer)
+		}},
+	{[]remedy.ID{remedy.SelectCard}, "nothing shows that the others are ranks of the same job",
+		func(f *Facts, _ Sums, x *Explanation) bool {
+			return x.Cause == CauseNeighbour && x.Detail == "" && !severalRanks(f.Crash, f.Hints)
+		}},
+	{[]remedy.ID{remedy.Checkpointing, remedy.MixedPrecision}, "the tensor is the input itself",
+		func(f *Facts, _ Sums, x *Explanation) bool {
+			return x.Detail == "one_sample" && inputImage.MatchString(f.Crash.Text)
+		}},
+	{[]remedy.ID{remedy.NotebookState}, "nothing shows a notebook",
+		func(f *Facts, _ Sums, x *Explanation) bool {
+			return x.Detail == "placed_array" && !has(f.Crash, trace.SignNotebook)
+		}},
 	{[]remedy.ID{remedy.FreeNeighbour}, "these are ranks of the same job",
 		func(_ *Facts, s Sums, x *Explanation) bool { return s.OwnRanks && x.Detail == "ranks_on_card" }},
 }

@@ -255,102 +255,20 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	if x.Evidence == nil {
 		x.Evidence = []string{}
 	}
-	if found.detail == "eval_batch" && c.Requested != nil && c.Allocated != nil &&
-		2**c.Allocated < *c.Requested {
-		x.job.On[remedy.EvalOutputs] = "little was held when it failed"
-		x.job.On[remedy.EmptyCache] = "little was held when it failed"
-	}
-	if found.detail == "eval_batch" && aTenth(c) {
-		x.job.On[remedy.EvalOutputs] = "one request is large, not what was kept of others"
-	}
-	if found.detail == "kv_cache" && c.Fits == 0 && !lengthSaid.MatchString(c.Text) {
-		x.job.On[remedy.ShorterSequence] = "no length is said to be too large"
-	}
-	if found.detail == "kv_cache" && c.Fits > 0 {
-		x.job.On[remedy.ShorterSequence] = "the length that fits is said already"
-	}
-	if found.cause == CauseNeighbour && x.job.Inference {
-		for _, id := range []remedy.ID{remedy.MicroBatch, remedy.ShorterSequence, remedy.Quantize8Bit} {
-			x.job.On[id] = "what others hold is missing, whatever the request"
-		}
-	}
-	if found.cause == CauseNeighbour && onCard(c) && c.Allocated != nil && c.Capacity != nil &&
-		6**c.Allocated < *c.Capacity && !large(c) {
-		for _, id := range []remedy.ID{remedy.MicroBatch, remedy.Checkpointing, remedy.MixedPrecision,
-			remedy.ShorterSequence, remedy.Quantize8Bit} {
-			x.job.On[id] = "little of what fills the card is this program's pool"
-		}
-	}
-	if (found.cause == CauseHostData || c.Kind == trace.KindTold) && c.Requested != nil &&
-		(*c.Requested >= nobodysArray ||
-			found.detail == "prefilled" && *c.Requested >= nobodysBuffer) {
-		x.job.On[remedy.RaiseLimit] = "no machine has that much"
-	}
-	if found.cause == CauseHostData && found.detail == "" && c.Requested != nil &&
-		*c.Requested < 64*event.MiB && !seen(c, h, trace.SignReads) && !has(c, trace.SignCaching) {
-		x.job.On[remedy.StreamData] = "what was refused is small, and nothing shows what is read"
-	}
 	if found.detail == "logged_samples" {
 		x.words = []ownCure{{remedy.InParts, "log fewer images, or less often", drawLess}}
 	}
 	if found.detail == "predict_loop" {
 		x.job.Framework = remedy.TensorFlow // whose predict it is
 	}
-	if found.detail == "predict_loop" && onHost(c) {
-		x.job.On[remedy.EvalBatch] = "the calls pile up, whatever their size"
-	}
-	if _, joined := gatheredOnly.in(c); found.detail == "eval_outputs" && (joined || onHost(c)) ||
-		found.detail == "eval_phase" && onHost(c) {
-		x.job.On[remedy.EvalBatch] = "what is kept of all batches stays the same"
-	}
-	if found.detail == "one_sample" && inputImage.MatchString(c.Text) {
-		x.job.On[remedy.Checkpointing] = "the tensor is the input itself"
-		x.job.On[remedy.MixedPrecision] = "the tensor is the input itself"
-	}
-	if found.detail == "one_piece" && h.Batch < 2 && !learns(c, h) {
-		x.job.On[remedy.MicroBatch] = "nothing shows that it works in batches"
-	}
-	if found.detail == "overflow" && len(c.Frames) == 0 {
-		x.job.On[remedy.Checkpointing] = "nothing shows what it computes"
-	}
 	if found.detail == "one_piece" {
 		x.job.Card = nil // which is not full
-	}
-	if found.detail == "one_piece" && c.Requested != nil && *c.Requested >= onePiece {
-		x.job.On[remedy.FreeNeighbour] = "the size of the piece is what is refused"
-	}
-	if found.detail == "offload_host" && has(c, trace.SignStates) {
-		x.job.On[remedy.LoadOnce] = "the weights were loaded already"
 	}
 	if x.Allocated == nil {
 		x.Allocated = c.Over
 	}
-	if found.detail == "oversized" && len(c.Code) > 0 && plainTable.MatchString(c.Code[0]) {
-		x.job.On[remedy.MicroBatch] = "the line makes a table, not a batch"
-	}
-	if found.detail == "load_to_card" && c.Card != nil && *c.Card > 0 && len(c.Neighbours) == 0 {
-		x.job.On[remedy.SelectCard] = "nothing shows that another rank is on that card"
-	}
-	if found.detail == "placed_array" && !has(c, trace.SignNotebook) {
-		x.job.On[remedy.NotebookState] = "nothing shows a notebook"
-	}
-	if found.detail == "growth_seen" && !has(c, trace.SignTrials) {
-		x.job.On[remedy.FreshProcess] = "nothing shows more than one model or trial"
-	}
-	if found.detail == "load" && quantizedLoad.MatchString(x.facts.text) {
-		for _, id := range []remedy.ID{remedy.ShardAtLoad, remedy.HalfWeights, remedy.Quantize8Bit,
-			remedy.Quantize4Bit} {
-			x.job.On[id] = "the weights are packed while they are loaded"
-		}
-	}
 	if found.detail == "dispatched" {
 		delete(x.job.On, remedy.DeviceMap) // it names the limits, which the loader had found too low
-	}
-	if found.cause == CauseNeighbour && found.detail == "" && !severalRanks(c, h) {
-		x.job.On[remedy.SelectCard] = "nothing shows that the others are ranks of the same job"
-	}
-	if found.detail == "fork" && !has(c, trace.SignDatasets) {
-		x.job.On[remedy.MapProcesses] = "nothing shows that map of datasets runs"
 	}
 	x.job.Program, x.job.Maker = serverOf(c, h), makerOf(c, h)
 	x.job.Work = workOf(c, h, &x.job, found)
@@ -381,9 +299,6 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	}
 }
 
-// quantizedLoad are functions that pack weights while they load them.
-var quantizedLoad = lazyregexp.New(`set_module_quantized_tensor_to_device|create_quantized_param`)
-
 // lengthSaid are words about a context that is too long for an engine's cache.
 var lengthSaid = lazyregexp.New(`(?i)max(?:imum)?[ _-]?(?:seq|model)\w*[ _-]?len|context length|model length`)
 
@@ -395,9 +310,6 @@ const nobodysArray = 1024 * event.GiB
 
 // nobodysBuffer is a buffer that few machines hold, and whose size is a setting.
 const nobodysBuffer = 256 * event.GiB
-
-// plainTable are lines that make a tensor of a shape that they name.
-var plainTable = lazyregexp.New(`\b(?:torch|np|numpy|jnp|tf)\.(?:ones|zeros|empty|full|rand|randn|eye|arange)\(`)
 
 // sureAlone is the certainty that a passage needs before a list states that it ran out of memory.
 const sureAlone = 0.8
