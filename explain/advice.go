@@ -68,8 +68,11 @@ func (x *Explanation) advise(saving Saving) {
 				continue
 			}
 		}
-		if of == ofStates && vague.MatchString(a.How.Args) && a.How.Env+a.How.Code == "" {
-			a.Title, a.How.Args = "smaller or fewer states", "an 8-bit optimizer, sharding over cards (FSDP, ZeRO) or adapters (LoRA)"
+		if of == ofStates && x.facts != nil && vague.MatchString(a.How.Args) && a.How.Env+a.How.Code == "" {
+			a.Title, a.How.Args = "smaller or fewer states", x.facts.statesLess()
+			if a.How.Args == "" {
+				continue
+			}
 		}
 		if saving != nil {
 			if low, high, ok := saving(r); ok {
@@ -152,6 +155,21 @@ func (x *Explanation) ownLevers(most int) {
 			x.Remedies = append(x.Remedies, a)
 		}
 	}
+}
+
+// statesLess are ways to smaller states that the text has not on already.
+func (f *Facts) statesLess() string {
+	var ways []string
+	if !f.switchedOn(remedy.Optimizer8Bit) {
+		ways = append(ways, "an 8-bit optimizer")
+	}
+	if !f.switchedOn(remedy.ZeRO) {
+		ways = append(ways, "sharding over cards (FSDP, ZeRO)")
+	}
+	if !f.says("lora", "peft", "adapter") {
+		ways = append(ways, "adapters (LoRA)")
+	}
+	return strings.Join(ways, ", or ")
 }
 
 // vague are words for a library whose settings we do not know.

@@ -6,7 +6,7 @@ type situationCase func(*Facts, Sums) (judged, bool)
 
 var situationCases = []situationCase{
 	otherCardMeant, seesLess, ranksOnCard, launchedOnCard, emptyBeside,
-	ownEvaluation, poolInPieces, largeTensor,
+	poolInPieces, largeTensor,
 	largeNode, shareIsSmall, pointsTrained,
 	itemsHeld, imagesKept, printedLast, arrayByShape, longNotPieces, darknetParts, notDivided,
 	toldCase,

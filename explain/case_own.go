@@ -6,8 +6,6 @@ import (
 
 	"memroom/event"
 	"memroom/lazyregexp"
-	"memroom/remedy"
-	"memroom/trace"
 )
 
 // ownShare is the part of a card that live tensors of one process must hold to be what fills it.
@@ -26,44 +24,7 @@ func ownTensors(j judged, f *Facts, s Sums) judged {
 		return j
 	}
 	j.reason = fmt.Sprintf("this job's own tensors fill it (%s)", s.Mine)
-	j.cures = f.makesSmaller()
 	return j
-}
-
-// makesSmaller are the cures of a step that is too large, the person's own settings first.
-func (f *Facts) makesSmaller() []remedy.ID {
-	var list []remedy.ID
-	for _, id := range []remedy.ID{remedy.MicroBatch, remedy.ShorterSequence, remedy.SmallerImage} {
-		if _, own := f.ownKey(id); own {
-			list = append(list, id)
-		}
-	}
-	rest := []remedy.ID{remedy.MicroBatch, remedy.LessAtOnce, remedy.MixedPrecision,
-		remedy.Checkpointing}
-	if f.tried(remedy.MicroBatch) != "" || f.batchOfOne() {
-		rest = []remedy.ID{remedy.MixedPrecision, remedy.Checkpointing, remedy.Optimizer8Bit}
-	}
-	if i := slices.Index(rest, remedy.MixedPrecision); f.words() { // in half precision, mostly
-		rest[i], rest[i+1] = rest[i+1], rest[i]
-	}
-	if lowPrecision.MatchString(f.text) {
-		rest = slices.DeleteFunc(rest, func(id remedy.ID) bool { return id == remedy.MixedPrecision })
-	}
-	for _, id := range rest {
-		if !slices.Contains(list, id) {
-			list = append(list, id)
-		}
-	}
-	if has(f.Crash, trace.SignNotebook) {
-		list = slices.Insert(list, min(1, len(list)), remedy.NotebookState)
-	}
-	switch {
-	case f.pictures() && !f.words():
-		list = append(list, remedy.SmallerImage)
-	case f.words():
-		list = append(list, remedy.ShorterSequence)
-	}
-	return list
 }
 
 // batchOfOne reports whether the text sets a batch of one sample.

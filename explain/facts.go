@@ -125,7 +125,7 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 			c.Alike > 1 || joinsRanks(c) || slices.Contains([]string{"ranks_load",
 			"ranks_on_card", "contexts", "not_sharded"}, j.detail),
 		remedy.Cards: c.Card != nil && *c.Card > 0 || seen(c, h, trace.SignCards) ||
-			max(c.Ranks, h.Ranks) > 1 || j.detail == "first_card" || j.detail == "idle_card",
+			max(c.Ranks, h.Ranks) > 1 || j.detail == "first_card",
 		remedy.Loader: has(c, trace.SignLoader) || seen(c, h, trace.SignWorkers) ||
 			c.Kind == "torch_worker" || c.Kind == "torch_shm" && !onHost(c) || j.detail == "workers" ||
 			torch && (j.cause == CauseShm && !collective(c) || job.Spawned && work == remedy.Training),
