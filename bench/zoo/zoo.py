@@ -30,20 +30,20 @@ import data
 import tomllib
 
 HERE = Path(__file__).resolve().parent
-KEEP = (".py", ".json", ".yaml", ".yml", ".toml", ".txt")
+KEEP = (".py", ".ipynb", ".json", ".yaml", ".yml", ".toml", ".txt")
 CONTEXT = 600 << 20  # bytes of a card outside the allocator: context, kernels, libraries
 Row = dict[str, Any]
 
 
-def manifest() -> tuple[dict[str, list[str]], dict[str, Row]]:
-    with (HERE / "manifest.toml").open("rb") as file:
+def manifest(name: str) -> tuple[dict[str, list[str]], dict[str, Row]]:
+    with (HERE / name).open("rb") as file:
         scripts = tomllib.load(file)
     return scripts.pop("repos"), scripts
 
 
-def take_sources(mirrors: Path, to: Path) -> None:
-    """Writes the small text files of each repository at its commit."""
-    for name, (repo, commit, *folders) in manifest()[0].items():
+def take_sources(repos: dict[str, list[str]], mirrors: Path, to: Path) -> None:
+    """Writes the small text files of each repository at its commit, notebooks as scripts."""
+    for name, (repo, commit, *folders) in repos.items():
         git = mirrors / repo.replace("/", "+") / "repo"
         git = git / ".git" if (git / ".git").exists() else git
         base = ["git", "--git-dir", str(git)]
@@ -61,15 +61,22 @@ def take_sources(mirrors: Path, to: Path) -> None:
                 continue
             shown = subprocess.run([*base, "cat-file", "blob", blob], capture_output=True)
             if shown.returncode == 0:  # a mirror may lack large files
-                (to / name / path).parent.mkdir(parents=True, exist_ok=True)
-                (to / name / path).write_bytes(shown.stdout)
+                target = to / name / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if path.endswith(".ipynb"):
+                    cells = json.loads(shown.stdout)["cells"]
+                    code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+                    target.with_suffix(".py").write_text("\n\n".join(code) + "\n")
+                else:
+                    target.write_bytes(shown.stdout)
         print(name, commit[:8], flush=True)
 
 
 class Zoo:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.scripts = manifest()[1]
+        self.scripts = manifest(options.manifest)[1]
+        self.host = options.manifest == "tensorflow.toml"
         self.work = Path(options.work).resolve()
         self.lock = threading.Lock()
         self.end = time.time() + options.seconds
@@ -172,9 +179,13 @@ class Zoo:
             return [memroom, "run", "--summary", "--"]
         if kind == "rehearse":
             return [memroom, "plan", "--json", "--gpu", "140GiB", "--rehearse", "--"]
-        share = float(kind.removeprefix("fit"))
-        cap = int(share * self.rows[name, "alone"]["reserved"]) + CONTEXT
-        return [memroom, "run", "--fit", "--forgetful", "--summary", "--gpu-mem", str(cap), "--"]
+        share, alone = float(kind.removeprefix("fit")), self.rows[name, "alone"]
+        fit = [memroom, "run", "--fit", "--forgetful", "--summary"]
+        if "before" in alone:  # of what the steps took
+            cap = alone["before"] + int(share * (alone["peak"] - alone["before"]))
+            return [*fit, "--host-mem", str(cap), "--"]
+        cap = int(share * alone["reserved"]) + CONTEXT
+        return [*fit, "--gpu-mem", str(cap), "--"]
 
 
 def run(command: list[str], env: dict[str, str], at: Path, limit: float) -> Row:
@@ -205,12 +216,15 @@ def run(command: list[str], env: dict[str, str], at: Path, limit: float) -> Row:
 
 
 def recorded(home: str) -> Row:
-    """What memroom kept of the run: the attempts of fit."""
+    """What memroom kept of the run: its findings, or the attempts of fit."""
+    row: Row = {}
+    for path in glob.glob(os.path.join(home, "runs", "*", "summary.json")):
+        row["findings"] = [f["title"] for f in json.load(open(path)).get("findings") or []]
     for path in glob.glob(os.path.join(home, "runs", "*", "fit.json")):
         attempts = json.load(open(path))["attempts"]
         said = [s["text"] for a in attempts for s in a.get("said", [])]
-        return {"attempts": len(attempts), "said": said, "changed": attempts[-1].get("changed")}
-    return {}
+        row |= {"attempts": len(attempts), "said": said, "changed": attempts[-1].get("changed")}
+    return row
 
 
 def apart(a: list[float], b: list[float]) -> float | None:
@@ -219,7 +233,7 @@ def apart(a: list[float], b: list[float]) -> float | None:
     return max(abs(x - y) / max(abs(x), 1e-9) for x, y in zip(a, b))
 
 
-def table(rows: dict[tuple[str, str], Row]) -> None:
+def table(rows: dict[tuple[str, str], Row], scripts: dict[str, Row]) -> None:
     names = sorted({name for name, _ in rows})
     print(
         "| script | ms alone | watched | fit | losses apart | its own noise | generators |"
@@ -238,7 +252,7 @@ def table(rows: dict[tuple[str, str], Row]) -> None:
             cells.append("-")
         fits = [row for (n, kind), row in rows.items() if n == name and kind.startswith("fit")]
         fit = fits[0] if fits else {}
-        done = fit.get("exit") == 0 and fit.get("steps") == manifest()[1][name]["steps"]
+        done = fit.get("exit") == 0 and fit.get("steps") == scripts[name]["steps"]
         launches = "%d launches, %.1f ms" % (fit.get("attempts", 1), fit.get("ms", 0))
         cells.append(launches if done else "no" if fit else "-")
         distance = fit.get("losses_apart")
@@ -260,6 +274,29 @@ def table(rows: dict[tuple[str, str], Row]) -> None:
         )
 
 
+def host_table(rows: dict[tuple[str, str], Row]) -> None:
+    """Scripts in TensorFlow on a CPU: the same results, findings, and fit in less host memory."""
+    print("| script | steps | MiB before them, and at most | under run | findings | fit |")
+    print("|---|--:|--:|---|---|---|")
+    for name in sorted({name for name, _ in rows}):
+        alone, again, exact, fit = (
+            rows.get((name, k), {}) for k in ("alone", "again", "exact", "fit0.7")
+        )
+        if not alone.get("steps"):
+            print("| %s | does not run alone |" % name)
+            continue
+        same = "not run"
+        if exact:
+            equal = [exact.get(k) == alone[k] for k in ("losses", "states")]
+            noisy = again.get("losses") != alone["losses"]
+            same = "same" if all(equal) else "differs alone, too" if noisy else "DIFFERS"
+        size = "%d, %d" % (alone["before"] >> 20, alone["peak"] >> 20)
+        apart_by = apart(alone["losses"], fit.get("losses", []))
+        ended = "-" if not fit else "no" if apart_by is None else "%.0e apart" % apart_by
+        cells = [name, str(alone["steps"]), size, same, "; ".join(exact.get("findings", []))]
+        print("| " + " | ".join([*cells, ended]) + " |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -267,6 +304,7 @@ def main() -> None:
     parser.add_argument("what", choices=("sources", "measure", "table"))
     parser.add_argument("--mirrors", type=Path)
     parser.add_argument("--to", type=Path)
+    parser.add_argument("--manifest", default="manifest.toml")
     parser.add_argument("--sources")
     parser.add_argument("--work", default="zoo-work")
     parser.add_argument("--results", default="zoo.jsonl")
@@ -280,10 +318,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600, help="seconds for all")
     options = parser.parse_args()
     if options.what == "sources":
-        return take_sources(options.mirrors, options.to)
+        return take_sources(manifest(options.manifest)[0], options.mirrors, options.to)
     zoo = Zoo(options)
     if options.what == "table":
-        return table(zoo.rows)
+        return host_table(zoo.rows) if zoo.host else table(zoo.rows, zoo.scripts)
     names = options.only.split(",") if options.only else list(zoo.scripts)
     names = [n for n in names if options.kept or options.only or not zoo.scripts[n].get("kept")]
 

@@ -20,6 +20,8 @@ import time
 from types import ModuleType
 from typing import Any, Sequence
 
+import of_tensorflow
+
 STAMPS: list[float] = []
 LOSSES: list[Any] = []  # one tensor for each device, filled as the script goes: nothing grows
 MOST_LOSSES = 8192
@@ -112,21 +114,22 @@ def hook(torch: Any) -> None:
 
 
 class After(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Calls hook once torch has been imported."""
+    """Calls a module's hook once it has been imported."""
 
     inner: importlib.abc.Loader
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != "torch":
+        if name not in WAITED:
             return None
-        sys.meta_path.remove(self)
+        WAITED.remove(name)
         for finder in list(sys.meta_path):  # memroom's is one of them
             spec = finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:
-                self.inner = spec.loader
-                spec.loader = self
+                loader = After()
+                loader.inner = spec.loader
+                spec.loader = loader
                 return spec
         return None
 
@@ -136,7 +139,9 @@ class After(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         self.inner.exec_module(module)
         if os.environ.get("ZOO_OUT"):
-            hook(module)
+            HOOKS[module.__name__](module)
 
 
+HOOKS = {"torch": hook, **of_tensorflow.HOOKS}
+WAITED = set(HOOKS)
 sys.meta_path.insert(0, After())
