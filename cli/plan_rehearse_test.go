@@ -331,7 +331,8 @@ func TestRehearsalOfKeras(t *testing.T) {
 			t.Errorf("%s: peak %s, %s where fit trains the same model", kind, a, b)
 		}
 	}
-	for kind, why := range map[string]string{"loop-asks": "line 33 asks for a value of a step",
+	for kind, why := range map[string]string{"loop-asks": "line 40 asks for a value of a step",
+		"session":   "in a session of TensorFlow 1",
 		"loop-idle": "asks for a value of a step before it is over"} {
 		_, message, code := rehearsed(t, python, nil, script("keras_fit.py"), kind, "4")
 		if code != exitUsage || !strings.Contains(message, why) {

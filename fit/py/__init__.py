@@ -25,8 +25,8 @@ def install(remedies: Any, say: Callable[..., Any]) -> None:
             registry.apply(remedies, say)
 
     def with_keras(keras: Any) -> None:
-        if "keras" not in done:
-            done.append("keras")
+        if keras.__name__ not in done:
+            done.append(keras.__name__)
             from .remedies import of_keras
 
             of_keras.apply(keras, remedies, say)
@@ -41,3 +41,4 @@ def install(remedies: Any, say: Callable[..., Any]) -> None:
     imports.when_imported("torch", with_torch)
     imports.when_imported("tensorflow", with_tensorflow)
     imports.when_imported("keras", with_keras)
+    imports.when_imported("tf_keras", with_keras)  # Keras 2 beside Keras 3

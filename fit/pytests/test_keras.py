@@ -359,6 +359,27 @@ class Loops(unittest.TestCase):
         self.assertEqual([kind for kind, _ in self.told], ["declined"])
         self.assertIn("written as functions", self.told[0][1])
 
+    def test_sessions(self):
+        """What a session runs is not split: that is said, and the numbers stay."""
+        session = tf.compat.v1.Session
+        original, gradient = session.run, tf.GradientTape.gradient
+        base = next(c for c in session.__mro__ if "run" in vars(c))
+        with tf.Graph().as_default():
+            weight = tf.compat.v1.get_variable("w", (8, 1))
+            loss = tf.reduce_sum(tf.constant(self.x) @ weight)
+            step = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+            keras_calls._met.clear()
+            keras_calls.watch_tapes(tf, lambda kind, text, **f: self.told.append((kind, text)))
+            try:
+                with session() as run:
+                    run.run(tf.compat.v1.global_variables_initializer())
+                    before, _ = run.run([loss, step])
+                    self.assertLess(run.run(loss), before)
+            finally:
+                base.run, tf.GradientTape.gradient = original, gradient
+        self.assertEqual([kind for kind, _ in self.told], ["declined"])
+        self.assertIn("session of TensorFlow 1", self.told[0][1])
+
 
 if __name__ == "__main__":
     unittest.main()

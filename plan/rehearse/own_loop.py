@@ -20,6 +20,11 @@ NO_STEP = (
     "the script follows gradients with GradientTape in a way that a rehearsal cannot take for a "
     "training step: %s. Run it under `memroom run` and look at `memroom show`"
 )
+SESSION = (
+    "the script trains in a session of TensorFlow 1, or with eager execution switched off: a "
+    "rehearsal follows Keras' fit and GradientTape loops. Run it under `memroom run` and look at "
+    "`memroom show`"
+)
 EAGER = (
     "the loop runs eagerly: tensors that its names still hold when the next step begins are not in "
     "the figures, nor what follows the optimizer where it asks for values"
@@ -35,6 +40,7 @@ class Loop:
         self.tapes: set[tuple[str, int]] = set()  # where the ones of this step begin
 
     def install(self, tf: Any) -> None:
+        from tensorflow.python.client import session
         from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
         self.tf = tf
@@ -54,7 +60,14 @@ class Loop:
                     self.ends(traced)
             return call(this, *args, **kwargs)
 
-        tape.__enter__, function.__call__ = entered, called
+        run = session.BaseSession.run
+
+        def ran(this: Any, *args: Any, **kwargs: Any) -> Any:
+            if any("gradients/" in op.name for op in this.graph.get_operations()):
+                self.rehearsal.fail(SESSION)
+            return run(this, *args, **kwargs)
+
+        tape.__enter__, function.__call__, session.BaseSession.run = entered, called, ran
 
     def begins(self, frame: FrameType) -> None:
         """A tape begins: a step, a part of it, or the next one."""

@@ -23,6 +23,13 @@ elif kind == "functional":
 elif kind == "lstm":
     images = np.zeros((2 * batch, 20), "int64")
     model = tf.keras.Sequential([tf.keras.Input((20,)), layers.Embedding(100, 16), layers.LSTM(32), layers.Dense(10)])
+elif kind == "session":
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        weight = tf.compat.v1.get_variable("w", (3, 1))
+        step = tf.compat.v1.train.AdamOptimizer().minimize(tf.reduce_sum(images @ weight))
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(step)
+    sys.exit("trained")
 else:  # a loop of one's own
     model = tf.keras.Sequential([layers.Flatten(), layers.Dense(32, activation="relu"), layers.Dense(10)])
     optimizer = tf.keras.optimizers.Adam()

@@ -25,6 +25,15 @@ NO_CALL = (
     "there is no call to split. What helps in the script: a tape for each part of the batch, and "
     "their gradients added up; or tf.recompute_grad around parts of the network"
 )
+OLD_KERAS = (
+    "calls of Keras 2 are not split, nor does its optimizer accumulate: Keras 3 does (leave out "
+    "TF_USE_LEGACY_KERAS). What helps here: a smaller batch_size"
+)
+NO_SESSION = (
+    "a session of TensorFlow 1 runs its graph whole, so that there is no call to split. What helps "
+    "in the script: feed a part of the batch at a time, and add the gradients up before they are "
+    "applied"
+)
 
 Say = Callable[..., None]
 Tensor = Any  # of TensorFlow
@@ -39,8 +48,15 @@ _thread = _Thread()
 _met: Set[str] = set()  # "cut" once a layer was called under a tape, or Keras accumulates
 
 
+def told() -> None:
+    """It was said already why nothing is cut."""
+    _met.add("cut")
+
+
 def watch_tapes(tensorflow: Any, say: Say) -> None:
-    """Says so where gradients are computed and no layer was called: nothing can be cut then."""
+    """Says so where gradients are computed and no layer was called, or by a session: nothing can
+    be cut then.
+    """
     tape = tensorflow.GradientTape
     original = tape.gradient
 
@@ -48,10 +64,24 @@ def watch_tapes(tensorflow: Any, say: Say) -> None:
     def gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not _met and not _thread.inside:
             _met.add("cut")
-            say("declined", NO_CALL, id="micro_batch")
+            why = OLD_KERAS if "tf_keras" in sys.modules else NO_CALL
+            say("declined", why, id="micro_batch")
         return original(self, *args, **kwargs)
 
     tape.gradient = gradient
+
+    from tensorflow.python.client import session
+
+    run = session.BaseSession.run
+
+    @functools.wraps(run)
+    def run_graph(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _met and any("gradients/" in op.name for op in self.graph.get_operations()):
+            _met.add("cut")
+            say("declined", NO_SESSION, id="micro_batch")
+        return run(self, *args, **kwargs)
+
+    session.BaseSession.run = run_graph
 
 
 class Calls:

@@ -56,6 +56,7 @@ def _accumulate(keras: Any, pieces: int, say: Callable[..., Any], calls: Any) ->
         source = _Dataset(x) if _is_dataset(x) else _Arrays(x, batch_size or 32)
         reason = _why_not(keras, self) or source.why_not()
         if reason and calls is None:
+            keras_calls.told()
             say("declined", "%s: %s" % (self.name, reason), id="micro_batch")
         if reason:
             if calls is not None and getattr(self, "train_function", None) is None:
@@ -167,7 +168,7 @@ def _is_dataset(x: Any) -> bool:
 
 def _why_not(keras: Any, model: Any) -> Any:
     if not hasattr(getattr(model, "optimizer", None), "gradient_accumulation_steps"):
-        return "this version of Keras does not accumulate gradients"
+        return keras_calls.OLD_KERAS
     if model.optimizer.gradient_accumulation_steps:
         return "the script accumulates itself"
     if model.optimizer.built:
