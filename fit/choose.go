@@ -36,6 +36,7 @@ type Facts struct {
 	// why remedies do not reach into the program's framework, and what helps there; empty: they do
 	Foreign   string
 	Libraries event.Bytes // host memory of the interpreter with its libraries, before any data
+	Line      string      // FILE:LINE at which host memory was filled; empty: not known
 	Leaked    event.Bytes // by what a leak took in all steps of the attempt, at its pace
 	UsesGPU   bool
 	UsesTorch bool

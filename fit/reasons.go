@@ -111,10 +111,15 @@ func (f Facts) nothingToActOn() string {
 	case f.Where == event.WhereShm:
 		return start + "What helps: fewer data loader workers, or a larger /dev/shm"
 	case f.onHost() && f.UsesTorch:
-		return "memory ran out, and no module was called: where a network is written as " +
-			"functions, there is no call to split or to run again. What helps in the script: " +
+		at := ""
+		if f.Line != "" {
+			at = " at " + f.Line
+		}
+		return "memory ran out" + at + ", and no module was called that could be made smaller. Where " +
+			"data are loaded: less at once, or a higher limit. Where a network is written as " +
+			"functions, there is no call to split or to run again; what helps in the script: " +
 			"torch.utils.checkpoint.checkpoint around parts of the network, or a backward pass for " +
-			"each part of the batch; else less data at once, or a higher limit"
+			"each part of the batch"
 	case f.onHost():
 		return start + "What helps: load less data at once, or raise the limit"
 	}

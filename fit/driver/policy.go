@@ -3,6 +3,7 @@ package driver
 import (
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -167,11 +168,15 @@ func (p *Policy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 	f.Hopeless, f.Needs = tried.Hopeless()
 	if f.Foreign != "" {
 		command := original(a.Launch)
-		path := fit.Script(command)
-		f.Foreign = fit.InScript(f.Foreign, path, contents(a.Launch.Dir, command)[path])
+		script := fit.Script(command)
+		f.Foreign = fit.InScript(f.Foreign, script, contents(a.Launch.Dir, command)[script])
 	}
 	for _, finding := range a.Findings {
 		f.Leaked = max(f.Leaked, finding.Leaked(f.Where, a.LastStep))
+		if finding.Kind == "filled" && len(finding.Frames) > 0 {
+			frame := finding.Frames[0]
+			f.Line = fmt.Sprintf("%s:%d", path.Base(frame.File), frame.Line)
+		}
 	}
 	if f.Where != event.WhereGPU && f.Where != event.WhereMPS {
 		f.Limit = a.Peaks.HostLimit
