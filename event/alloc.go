@@ -28,16 +28,6 @@ func (k Kind) String() string {
 	return kindNames[0]
 }
 
-// KindOf is the inverse of String. It returns KindUnknown for an unknown name.
-func KindOf(name string) Kind {
-	for i, n := range kindNames {
-		if n == name {
-			return Kind(i)
-		}
-	}
-	return KindUnknown
-}
-
 // StackID names an interned call stack of one trace; 0 is "no stack".
 type StackID uint32
 

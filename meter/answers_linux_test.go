@@ -95,20 +95,6 @@ func TestReadingLongFiles(t *testing.T) {
 	}
 }
 
-// TestLargest: the process with most resident memory; nobody where nothing can be read.
-func TestLargest(t *testing.T) {
-	root := tree(t, join(process(10, 100, 0, ""), process(11, 300, 0, ""), process(12, 200, 0, "")))
-	proc := NewProc(root)
-	pid, resident := (&Tree{Proc: proc, pids: []int{10, 11, 12, 99}}).Largest()
-	want, err := proc.Statm(11)
-	if err != nil || pid != 11 || resident != want.Resident || resident == 0 {
-		t.Errorf("process %d with %d, want 11 with %d (%v)", pid, resident, want.Resident, err)
-	}
-	if pid, resident := (&Tree{Proc: proc}).Largest(); pid != 0 || resident != 0 {
-		t.Errorf("nobody: %d, %d", pid, resident)
-	}
-}
-
 // TestStatmIsDecimal: ten times the pages are ten times the bytes.
 func TestStatmIsDecimal(t *testing.T) {
 	proc := NewProc(tree(t, join(process(10, 10, 1, ""), process(11, 100, 10, ""))))

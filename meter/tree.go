@@ -192,13 +192,3 @@ func (t *Tree) Workers() *event.WorkersSample {
 	total.Private = event.Bytes(total.Count) * shares.Private
 	return &total
 }
-
-// Largest returns the process with the most resident memory.
-func (t *Tree) Largest() (pid int, resident event.Bytes) {
-	for _, p := range t.pids {
-		if m, err := t.Proc.Statm(p); err == nil && m.Resident > resident {
-			pid, resident = p, m.Resident
-		}
-	}
-	return pid, resident
-}

@@ -6,8 +6,9 @@ import (
 	"memroom/tape"
 )
 
-// shared is what every layer of an early decoder is handed next to its input.
-type shared struct{ alibi, mask, cos, sin, pos *tape.Tensor }
+// shared is what every layer of an early decoder is handed next to its input, and what lives as
+// long.
+type shared struct{ alibi, mask, cos, sin, pos, words, places *tape.Tensor }
 
 func (m *earlyModel) run(c *ctx, ids *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
@@ -48,16 +49,11 @@ func (m *earlyModel) embedding(c *ctx, f *tape.Frame, ids *tape.Tensor, h **tape
 	if c.padID && m.family == "gpt2" {
 		c.padTest(b)
 	}
-	e := c.Embedding(ids, m.words)
-	if m.family == "opt" {
-		m.embedOPT(c, f, ids, e, h, in)
-		return
-	}
-	f.Set(h, e)
-	if m.family != "phi" {
-		f.Keep(e)
-	}
+	e := f.Set(&in.words, c.Embedding(ids, m.words))
 	switch m.family {
+	case "opt":
+		m.embedOPT(c, f, ids, h, in)
+		return
 	case "bloom":
 		f.Set(h, m.before.layer(c.Graph, e))
 		ones := f.Keep(c.Fresh("alibi", tape.F32, b, n))
@@ -65,13 +61,14 @@ func (m *earlyModel) embedding(c *ctx, f *tape.Frame, ids *tape.Tensor, h **tape
 		f.Set(&in.mask, c.onesMask(b, n, e.DType))
 		return
 	case "mpt":
+		f.Set(h, e)
 		f.Set(&in.alibi, c.mptAlibi(m.heads, m.npos))
 		wide := c.buildMask(causal, b, n, n, e.DType)
 		f.Set(&in.mask, c.Fresh("mask", tape.Bool, b, 1, n, n))
 		tape.Del(wide)
 		return
 	case "falcon":
-		m.embedFalcon(c, f, ids, e, in)
+		m.embedFalcon(c, f, ids, h, in)
 		return
 	}
 	f.Set(&in.pos, c.positions(n))
@@ -80,14 +77,17 @@ func (m *earlyModel) embedding(c *ctx, f *tape.Frame, ids *tape.Tensor, h **tape
 		mask()
 	}
 	if m.places != nil {
-		f.Set(h, c.Add(e, f.Keep(c.Embedding(in.pos, m.places))))
+		f.Set(&in.places, c.Embedding(in.pos, m.places))
+		f.Set(h, c.Add(e, in.places))
+	} else {
+		f.Set(h, e)
 	}
 	if m.family == "gpt2" {
 		mask()
 	}
 	f.Set(h, c.Dropout(*h, m.embDrop))
 	if m.family == "phi" { // names what is dropped as the embedding
-		f.Keep(*h)
+		f.Set(&in.words, *h)
 	}
 	if m.family == "gpt_neox" || m.family == "phi" {
 		cos, sin := c.rotaryTable(rotary{dim: m.rot}, in.pos, (*h).DType)
@@ -96,27 +96,26 @@ func (m *earlyModel) embedding(c *ctx, f *tape.Frame, ids *tape.Tensor, h **tape
 	}
 }
 
-func (m *earlyModel) embedOPT(c *ctx, f *tape.Frame, ids, words *tape.Tensor, h **tape.Tensor,
+func (m *earlyModel) embedOPT(c *ctx, f *tape.Frame, ids *tape.Tensor, h **tape.Tensor,
 	in *shared) {
 	b, n := ids.Shape[0], ids.Shape[1]
-	var e *tape.Tensor
-	f.Set(&e, words)
 	ones := f.Keep(c.Fresh("positions", tape.F32, b, n))
 	f.Set(&in.pos, c.Fresh("positions", tape.F32, b, n))
 	x := c.AddScalar(c.Mul(in.pos, ones))
 	long := c.Fresh("positions", tape.I64, b, n)
 	tape.Del(x)
 	f.Set(&in.pos, long)
-	f.Set(&in.mask, c.onesMask(b, n, e.DType))
-	places := f.Keep(c.Embedding(c.AddScalar(in.pos), m.places))
+	f.Set(&in.mask, c.onesMask(b, n, in.words.DType))
+	f.Set(&in.places, c.Embedding(c.AddScalar(in.pos), m.places))
 	if m.in.w != nil {
-		f.Set(&e, m.in.run(c.Graph, e))
+		f.Set(&in.words, m.in.run(c.Graph, in.words))
 	}
-	f.Set(h, c.Add(e, places))
+	f.Set(h, c.Add(in.words, in.places))
 }
 
-func (m *earlyModel) embedFalcon(c *ctx, f *tape.Frame, ids, e *tape.Tensor, in *shared) {
-	b, n := ids.Shape[0], ids.Shape[1]
+func (m *earlyModel) embedFalcon(c *ctx, f *tape.Frame, ids *tape.Tensor, h **tape.Tensor,
+	in *shared) {
+	b, n, e := ids.Shape[0], ids.Shape[1], in.words
 	if m.alibi {
 		ones := f.Keep(c.Fresh("alibi", tape.I64, b, n))
 		f.Set(&in.alibi, c.falconAlibi(ones, m.heads, e.DType))
@@ -126,6 +125,7 @@ func (m *earlyModel) embedFalcon(c *ctx, f *tape.Frame, ids, e *tape.Tensor, in 
 	if m.alibi {
 		c.biasMask(f, m.heads, &in.mask, &in.alibi)
 	}
+	f.Set(h, e)
 	cos, sin := c.rotaryTable(rotary{dim: m.rot}, in.pos, e.DType)
 	f.Set(&in.cos, cos)
 	f.Set(&in.sin, sin)

@@ -15,6 +15,7 @@ import (
 	"memroom/plan"
 	"memroom/tape"
 	"memroom/testenv"
+	"memroom/testenv/recorded"
 )
 
 // newTypes are descriptions that no recording of a card covers: a rehearsal is their measure.
@@ -156,16 +157,7 @@ func trainedDescription(t *testing.T, config *models.Config, s sweptSpec) *event
 	g.Load(m.Root, float)
 	optimizer := g.NewOptimizer(s.Optimizer, m.Root.Parameters())
 	for range 2 {
-		f := g.Enter()
-		in := m.Inputs(g)
-		for _, t := range in {
-			f.Keep(t)
-		}
-		var loss *tape.Tensor
-		f.Set(&loss, g.Scale(g.Whole(func() *tape.Tensor { return m.Loss(g, in) })))
-		g.EndAutocast()
-		g.Backward(loss)
-		f.Leave()
+		recorded.Batch(g, m)
 		optimizer.Step()
 		optimizer.ZeroGrad(false)
 	}

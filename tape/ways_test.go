@@ -13,6 +13,7 @@ import (
 	"memroom/event"
 	"memroom/models"
 	"memroom/tape"
+	"memroom/testenv/recorded"
 )
 
 var update = flag.Bool("update", false, "write what each way to train asks for to testdata/ways.golden")
@@ -266,7 +267,7 @@ func (w way) train(m *models.Model) *tape.Graph {
 	}
 	for range max(2, w.steps) {
 		for range max(1, w.accum) {
-			batch(g, m)
+			recorded.Batch(g, m)
 		}
 		if w.clip {
 			g.ClipNorm(optimizer)
@@ -275,20 +276,6 @@ func (w way) train(m *models.Model) *tape.Graph {
 		optimizer.ZeroGrad(w.keepGrads)
 	}
 	return g
-}
-
-// batch is forward and backward of one batch.
-func batch(g *tape.Graph, m *models.Model) {
-	f := g.Enter()
-	in := m.Inputs(g)
-	for _, t := range in {
-		f.Keep(t)
-	}
-	var loss *tape.Tensor
-	f.Set(&loss, g.Scale(g.Whole(func() *tape.Tensor { return m.Loss(g, in) })))
-	g.EndAutocast()
-	g.Backward(loss)
-	f.Leave()
 }
 
 // blocksOf lists the blocks that a forward pass runs, in order.

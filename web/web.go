@@ -6,15 +6,11 @@ package web
 
 import (
 	"embed"
-	"io/fs"
 	"strings"
 )
 
 //go:embed *.js *.css *.html *.svg
 var files embed.FS
-
-// Files returns the files as they would be served.
-func Files() fs.FS { return files }
 
 // Modules lists the names of the ES modules in alphabetical order.
 func Modules() []string {

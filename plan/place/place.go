@@ -46,9 +46,6 @@ type Placement struct {
 	Fullest float64
 }
 
-// Fits reports whether every device has the room.
-func (p *Placement) Fits() bool { return p.Fullest <= 1 }
-
 // ErrNoUnits and the like are usage errors of the caller.
 var errNoUnits = errors.New("nothing to place")
 

@@ -159,7 +159,7 @@ func (r *Run) train(m *models.Model) *event.Timeline {
 	optimizer := g.NewOptimizer(name, m.Root.Parameters())
 	for range steps {
 		for range max(c.Accum, 1) {
-			backward(g, m)
+			Batch(g, m)
 		}
 		if c.Clip {
 			g.ClipNorm(optimizer)
@@ -170,8 +170,8 @@ func (r *Run) train(m *models.Model) *event.Timeline {
 	return g.Timeline()
 }
 
-// backward is forward and backward of one batch.
-func backward(g *tape.Graph, m *models.Model) {
+// Batch is forward and backward of one batch.
+func Batch(g *tape.Graph, m *models.Model) {
 	f := g.Enter()
 	in := m.Inputs(g)
 	for _, t := range in {
