@@ -5,7 +5,7 @@ package explain
 type situationCase func(*Facts, Sums) (judged, bool)
 
 var situationCases = []situationCase{
-	otherCardMeant, seesLess, ranksOnCard, launchedOnCard, emptyBeside,
+	otherCardMeant, seesLess, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside,
 	poolInPieces, largeTensor,
 	largeNode, shareIsSmall, pointsTrained,
 	itemsHeld, imagesKept, printedLast, arrayByShape, longNotPieces, darknetParts, notDivided,

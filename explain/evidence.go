@@ -44,6 +44,7 @@ var claims = map[string]claim{
 	"one_sample":  rule("a shape whose first dimension is one", grows, worded(leadingShape)),
 	"one_tensor":  rule("nothing: its case has matched it", nil),
 	"other_card":  rule("nothing: its case has matched it", nil),
+	"idle_card":   rule("nothing: its case has matched it", nil),
 	"kept_arrays": rule("nothing: its case has matched it", nil),
 	"oversized":   rule("a request larger than the card", nil, figure(requested, capacity)),
 	"host_tensor": rule("a request for one tensor of 64 GiB or more", nil, figure(requested)),

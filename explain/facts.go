@@ -124,7 +124,8 @@ func factsOf(c *trace.Crash, h *trace.Hints, job *remedy.Job, j judged) map[reme
 		remedy.Ranks: max(c.Ranks, h.Ranks) > 1 || c.Rank > 0 ||
 			c.Alike > 1 || joinsRanks(c) || slices.Contains([]string{"ranks_load",
 			"ranks_on_card", "contexts", "not_sharded"}, j.detail),
-		remedy.Cards: c.Card != nil && *c.Card > 0 || seen(c, h, trace.SignCards) ||
+		remedy.Cards: j.detail == "idle_card" || c.Card != nil && *c.Card > 0 || seen(c, h,
+			trace.SignCards) ||
 			max(c.Ranks, h.Ranks) > 1 || j.detail == "first_card",
 		remedy.Loader: has(c, trace.SignLoader) || seen(c, h, trace.SignWorkers) ||
 			c.Kind == "torch_worker" || c.Kind == "torch_shm" && !onHost(c) || j.detail == "workers" ||

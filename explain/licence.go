@@ -60,8 +60,8 @@ var licences = []licence{
 			c := f.Crash
 			return len(c.Frames) > 0 || c.Requested != nil || x.Cause == CauseHostData && len(x.given) > 0 ||
 				x.Detail == "" && x.Cause == CauseHostData || has(c, trace.SignDataLoad) ||
-				c.Framework == "tensorflow" || c.Kind != "bare_kill" && c.Kind != "exit_137" &&
-				x.Detail != "map_writer"
+				c.Kind != "bare_kill" && c.Kind != "exit_137" &&
+					x.Detail != "map_writer"
 		}},
 	{re(`\bfsdp\b|\bzero\b|\blora\b|8-bit|adafactor|checkpoint`), "a network that is trained or loaded",
 		func(f *Facts, _ Sums, x *Explanation) bool {

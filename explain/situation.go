@@ -179,6 +179,7 @@ var situations = map[string]situation{
 	// one tensor, a card
 	"one_tensor":  {"", []remedy.ID{remedy.InParts, remedy.MicroBatch, remedy.CheckShapes}, true},
 	"other_card":  {"", []remedy.ID{remedy.RightDevice}, true},
+	"idle_card":   {"", []remedy.ID{remedy.DeviceMap}, true},
 	"kept_arrays": {"", []remedy.ID{remedy.StreamData, remedy.KeepLess}, true},
 
 	// the system
