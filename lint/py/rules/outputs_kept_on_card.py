@@ -133,7 +133,28 @@ def _is_output(loop: Any, value: Any) -> bool:
     return bool(re.search(r"(^|[._])(model|net|network|encoder)$", called)) and bool(drawn & given)
 
 
-_SCALARS = re.compile(r"loss|acc|metric|score|norm|reward|return|time|lr|cost|err", re.I)
+def _makes_dict(value: Any) -> bool:
+    return isinstance(value, ast.Call) and key(value.func) == "dict"
+
+
+def _entered(file: Any, s: Any, loop: Any) -> Any:
+    """history[step] = out, where history is a dict: a NumPy array would take a copy"""
+    if not isinstance(s, ast.Assign) or not isinstance(s.targets[0], ast.Subscript):
+        return None, None
+    at, name = s.targets[0].slice, key(s.targets[0].value)
+    drawn = {n.id for n in walk(getattr(loop, "target", loop)) if isinstance(n, ast.Name)}
+    dicts = {
+        key(t)
+        for x in file.statements
+        if isinstance(x, ast.Assign) and (isinstance(x.value, ast.Dict) or _makes_dict(x.value))
+        for t in x.targets
+    }
+    if isinstance(loop, ast.For) and isinstance(at, ast.Name) and at.id in drawn and name in dicts:
+        return name, s.value
+    return None, None
+
+
+_SCALARS = re.compile(r"loss|acc|metric|score|norm|reward|return|time|lr|cost|err|^l$", re.I)
 
 
 def of_jax(file: Any) -> Iterator[Finding]:
@@ -143,16 +164,17 @@ def of_jax(file: Any) -> Iterator[Finding]:
     compiled = compiled_names(file)
     for s in file.statements:
         loops = file.places[s].loops
-        if (
-            not loops
-            or not isinstance(s, ast.Expr)
-            or few_rounds(loops[-1], file)
-            or file.places[s].ifs
-        ):
+        if not loops or few_rounds(loops[-1], file) or file.places[s].ifs:
             continue
-        name, value = _appended(s)
-        parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
-        for kept in [key(p) or "" for p in parts]:
+        name, value = _appended(s) if isinstance(s, ast.Expr) else _entered(file, s, loops[-1])
+        parts = (
+            value.elts
+            if isinstance(value, (ast.Tuple, ast.List))
+            else value.values
+            if isinstance(value, ast.Dict)
+            else [value]
+        )
+        for kept in [key(p) or "" for p in parts if p is not None]:
             made = any(
                 isinstance(x, ast.Assign)
                 and isinstance(x.value, ast.Call)
@@ -168,7 +190,7 @@ def of_jax(file: Any) -> Iterator[Finding]:
                 "outputs-kept-on-card",
                 s,
                 "`%s` keeps `%s` of every step as an array on the device: "
-                "`%s.append(jax.device_get(%s))` moves it to the host" % (name, kept, name, kept),
+                "`jax.device_get(%s)` moves it to the host" % (name, kept, kept),
                 hint=True,
             )
             break

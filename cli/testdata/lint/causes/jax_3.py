@@ -1,6 +1,7 @@
 import jax, jax.numpy as jnp, numpy as np
 
-data = jnp.asarray(np.load("train.npy"))
+rows = np.fromfile("train.bin", "float32").reshape(-1, 128)
+data = jnp.asarray(rows)
 
 
 @jax.jit
