@@ -36,6 +36,7 @@ class Evaluations:
         "_calls",
         "_codes",
         "_evaluations",
+        "_iterator",
         "_lines",
         "_loop",
         "_model",
@@ -47,6 +48,8 @@ class Evaluations:
         self._torch, self._loop = torch, loop
         self._batches = self._evaluations = 0
         self._before: Optional[Seen] = None  # what the first look saw
+        # over the loader whose batches are counted
+        self._iterator: Optional[weakref.ref[Any]] = None
         self._told: Dict[str, Any] = {}  # what was told of the evaluation that runs
         self._lines: Dict[str, str] = {}  # path of a variable -> it with its line
         # the module that was switched to evaluation
@@ -74,7 +77,8 @@ class Evaluations:
     def ends(self) -> None:
         """The evaluation is over: what was told of it is told again with its batches."""
         if self._batches > SECOND and self._told.get("kept"):
-            link.send("evaluation", dict(self._told, batches=self._batches))
+            # the last time that it was asked there was no batch, or what became of it is not known
+            link.send("evaluation", dict(self._told, batches=self._batches - 1))
         self._told = {}
         self._leave_calls()
 
@@ -90,10 +94,16 @@ class Evaluations:
             if self._batches >= SECOND or self._loop.phase != "eval":
                 self._leave_calls()
 
-    def batch(self) -> None:
-        """The data loader is asked for a batch, within an evaluation."""
+    def batch(self, iterator: Any) -> None:
+        """A data loader is asked for a batch, within an evaluation. Once something was told, other
+        loaders do not count: training asks for a batch before its first backward pass.
+        """
         if self._calls is not None:
             self._forget_calls()
+        if self._iterator is None or self._iterator() is not iterator:
+            if self._told:
+                return
+            self._iterator, self._batches, self._before = weakref.ref(iterator), 0, None
         self._batch()
 
     @guard.hook("evaluation by a loader")

@@ -382,7 +382,7 @@ class Torch:
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:
             if not compiled.compiling() and loop.phase == "eval":
-                self._evaluations.batch()
+                self._evaluations.batch(iterator)
             if compiled.compiling() or loop.resting:
                 data = original(iterator)
             else:
