@@ -2,7 +2,7 @@
 
 import unittest
 
-from _memroom_probe.watch.context import Card, Context
+from _memroom_probe.context import Card, Context
 
 MIB, GIB = 1 << 20, 1 << 30
 H200 = Card(total=150109880320, processors=132, threads=2048)

@@ -50,7 +50,7 @@ class Governor(Clock):
             cheap()
             done += dear() == "done"
         self.assertEqual(self.told_parts(), ["dear"])
-        self.assertEqual(done, 17)  # the first after 50 ms of 10 s were spent
+        self.assertEqual(done, 34)  # the first after 50 ms of 10 s were spent twice
         self.assertEqual(cheap(), "done")
         share = self.told[0][1]["share"]
         self.assertAlmostEqual(share, 0.03, delta=0.002)
@@ -64,10 +64,23 @@ class Governor(Clock):
 
     def test_what_is_needed_is_done_less_often(self):
         needed = self.spends("needed", 3 * MS, heavy=True, needed=True)
-        for _ in range(20):
+        for _ in range(40):
             self.waits(100 * MS)
             self.assertEqual(needed(), "done")
         self.assertEqual((guard.ledger.ease, self.told[0][1]["eased"]), (2, True))
+
+    def test_what_costs_much_once_is_not_given_up(self):
+        """Its share is at most the whole, also where it began before the window."""
+        for part in ("first", "second", "third"):
+            once = self.spends(part, 20000 * MS, heavy=True)
+            outer = guard.hook("around", heavy=True)(lambda once=once: once())
+            outer()
+            self.waits(100 * MS)
+        self.assertEqual(self.told, [])
+        again = self.spends("again", 1000 * MS, heavy=True)
+        again()
+        again()
+        self.assertEqual((self.told_parts(), self.told[0][1]["share"]), (["again"], 1))
 
     def test_the_start_is_not_governed(self):
         guard.ledger.counting = False
@@ -96,6 +109,15 @@ class Account(Clock):
         outer()
         self.assertEqual(guard.cost()[0], 3 * MS)
         self.assertEqual(guard.ledger.costs, {"inner": 2 * MS, "outer": MS})
+
+    def test_calls_within_a_hook_count_once(self):
+        inner = self.spends("inner", 2 * MS, heavy=True)
+        due = lambda step: (inner(), self.work(step * MS))  # noqa: E731
+        outer = guard.hook("outer", heavy=True)(
+            lambda: (guard.within("due", due, 3), guard.wait(lambda: self.work(9 * MS)))
+        )
+        outer()
+        self.assertEqual(guard.ledger.costs, {"inner": 2 * MS, "due": 3 * MS, "outer": 0})
 
     def test_looks_count_and_keep_the_promise(self):
         """The first looks are made whatever they take, further ones once there is time for them."""

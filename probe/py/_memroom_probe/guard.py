@@ -4,7 +4,8 @@ Every hook adds the processor time it took to `ledger.spent_ns`; time for which 
 processor to somebody else is not ours. Steps are read so seldom, and what can wait is put off for
 so long, that the sum stays below BUDGET of the time since the first step, whatever the length of
 the steps. Where it does not, because a part costs more in this program than anybody thought, the
-governor gives that part up and tells the monitor. Looks at what the program holds, which the
+governor gives that part up and tells the monitor. A part that is done once costs much once: only
+what breaks the promise in two windows that follow each other is given up. Looks at what the program holds, which the
 monitor asks for or which are made a few times at most, are counted too, in `ledger.asked_ns`. The
 first are always made, as half of two looks would find nothing; further ones wait until the promise
 is kept with them.
@@ -64,6 +65,7 @@ class Ledger:
         "look_ns",
         "spent_ns",
         "starting",
+        "warned",
         "window_ns",
         "window_spent",
     )
@@ -78,6 +80,7 @@ class Ledger:
         # times as long as usual that hooks rest: the readings themselves were too dear
         self.ease = 1
         self.given_up: set[str] = set()  # parts that are not done any more
+        self.warned: set[str] = set()  # parts that cost most in windows that broke the promise
         self.costs: dict[str, int] = {}  # part -> what it took in this window
         self.window_ns = self.window_spent = 0  # when the window began, and spent until then
         self.inside = 0  # what hooks within the one that runs took
@@ -102,13 +105,26 @@ def spend(ns: int, part: str) -> None:
         return
     ledger.costs[part] = ledger.costs.get(part, 0) + ns
     if ledger.spent_ns - ledger.window_spent > PROMISE * WINDOW_NS and ledger.counting:
-        _govern()
+        _govern(ns)
 
 
-def spend_inside(ns: int, part: str) -> None:
-    """Adds what a part took within a hook, which does not count it a second time."""
-    ledger.inside += ns
-    spend(ns, part)
+def within(part: str, fn: Callable[..., object], *args: Any) -> None:
+    """Calls fn within a hook. What it takes counts as the part's, and not as the hook's; what hooks
+    within fn take counts as theirs.
+    """
+    outside, ledger.inside = ledger.inside, 0
+    before = used()
+    fn(*args)
+    took = used() - before
+    spend(max(0, took - ledger.inside), part)
+    ledger.inside = outside + took
+
+
+def wait(fn: Callable[..., object]) -> None:
+    """Calls fn, which waits for work that the program has given to a card: no cost of ours."""
+    before = used()
+    fn()
+    ledger.inside += used() - before
 
 
 def asked(ns: int) -> None:
@@ -152,20 +168,30 @@ def _next_window() -> None:
     ledger.costs.clear()
 
 
-def _govern() -> None:
-    """Gives up the costliest part, if the promise was not kept in this window."""
-    took = now() - ledger.window_ns
-    if took < WINDOW_NS:
-        part = max(ledger.costs, key=ledger.costs.__getitem__, default="")
-        if part in _needed:
-            ledger.ease *= 2
-        else:
-            ledger.given_up.add(part)
-        from . import link
-
-        share = (ledger.spent_ns - ledger.window_spent) / max(took, 1)
-        link.send("given_up", {"part": part, "share": share, "eased": part in _needed})
+def _govern(last: int) -> None:
+    """Gives up the costliest part, if the promise was kept neither in this window nor in the one
+    before. last: what the part that has just ended took, perhaps since before the window.
+    """
+    took = max(now() - ledger.window_ns, last)
+    part = max(ledger.costs, key=ledger.costs.__getitem__, default="")
+    if took >= WINDOW_NS:
+        ledger.warned.clear()
+    elif part not in ledger.warned:
+        ledger.warned.add(part)
+    else:
+        _give_up(part, (ledger.spent_ns - ledger.window_spent) / max(took, 1))
     _next_window()
+
+
+def _give_up(part: str, share: float) -> None:
+    from . import link
+
+    ledger.warned.discard(part)
+    if part in _needed:
+        ledger.ease *= 2
+    else:
+        ledger.given_up.add(part)
+    link.send("given_up", {"part": part, "share": share, "eased": part in _needed})
 
 
 def overspent() -> float:

@@ -173,9 +173,7 @@ class Loop:
         for _, fn, _ in ready:
             part = fn.__module__.rpartition(".")[2]
             if part not in guard.ledger.given_up:
-                before = guard.used()
-                fn(self.step)
-                guard.spend_inside(guard.used() - before, part)
+                guard.within(part, fn, self.step)
 
     def before_backward(self, fn: Callable[[], object]) -> None:
         """Calls fn() once, when the first backward pass begins."""

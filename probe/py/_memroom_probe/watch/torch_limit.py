@@ -11,8 +11,8 @@ import ctypes
 import os
 from typing import Any, Dict, Optional, Set, Tuple
 
-from .. import guard, link
-from . import context, steps, torch_memory
+from .. import context, guard, link
+from . import steps, torch_memory
 
 _AGAIN = (1, 2, 5, 20, 100)  # steps after which the context is measured anew
 
@@ -130,13 +130,7 @@ class Limit:
     def _context(self, device: int, properties: Any, reserved: int) -> int:
         """This process's bytes on the card outside the allocator."""
         if device not in self._contexts:
-            self._contexts[device] = context.Context(
-                context.Card(
-                    properties.total_memory,
-                    getattr(properties, "multi_processor_count", 0) or 128,
-                    getattr(properties, "max_threads_per_multi_processor", 0) or 2048,
-                )
-            )
+            self._contexts[device] = context.Context(context.card(properties))
         handle, before = self._used_before.get(self._device_uuid(device), (None, None))
         attributed = rise = None
         if handle is not None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, Iterable
 
+from .. import guard
+
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
@@ -172,7 +174,10 @@ class ByHand:
 
     def _compare(self, seen: bool, renewed: bool) -> bool:
         """Returns whether a step changed the values since the pass before."""
-        now = [_values(leaf) for leaf in self.param_groups[0]["params"]]
+        leaves = self.param_groups[0]["params"]
+        for device in {leaf.device for leaf in leaves if leaf.is_cuda}:
+            _wait(device)
+        now = [_values(leaf) for leaf in leaves]
         before, self._before = self._before, now
         moved = any(_updated(old, new, renewed) for old, new in zip(before, now))
         if moved and seen:
@@ -208,6 +213,14 @@ def _marks(leaf: Tensor) -> tuple[Any, ...]:
     if grad is None:
         return leaf._version, None, 0
     return leaf._version, id(grad), grad._version
+
+
+def _wait(device: Any) -> None:
+    """Waits until a card has done what the program gave it, unless that is being recorded."""
+    import torch
+
+    if not torch.cuda.is_current_stream_capturing():
+        guard.wait(torch.cuda.current_stream(device).synchronize)
 
 
 def _values(leaf: Tensor) -> list[float]:

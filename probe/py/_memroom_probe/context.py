@@ -13,7 +13,7 @@ in this order:
 Nothing here touches the card: readings come in, a size goes out.
 """
 
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 MIB = 1 << 20
 AGREE = 32 * MIB  # two readings of the same context differ by less
@@ -41,6 +41,15 @@ class Card(NamedTuple):
     def most(self) -> int:
         """With libraries that take memory of their own, such as NCCL."""
         return self.usual() + 512 * MIB
+
+
+def card(properties: Any) -> Card:
+    """The card that torch describes."""
+    return Card(
+        properties.total_memory,
+        getattr(properties, "multi_processor_count", 0) or 128,
+        getattr(properties, "max_threads_per_multi_processor", 0) or 2048,
+    )
 
 
 class Context:
