@@ -5,7 +5,7 @@ import unittest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from training import PIECES, furthest, parameters_apart, sgd, train
+from training import PIECES, furthest, parameters_apart, remedies, sgd, train
 
 
 def data(n=16, count=3):
@@ -184,6 +184,20 @@ class Declined(unittest.TestCase):
         pieces, _, told = train(model, step, batches, sgd, PIECES)
         self.assertIn("different shapes", told.text())
         self.assertLess(furthest(whole, pieces), 1e-6)
+
+
+class Recorded(unittest.TestCase):
+    """torch.jit records a graph, for TensorBoard or a checkpoint, with any number of rows."""
+
+    def test_what_is_recorded_runs_as_it_is(self):
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+        x = torch.randn(6, 8)
+        whole = [("checkpointing", {}), ("activation_offload", {"above": 0})]
+        for asked in (PIECES, whole):
+            with self.subTest(asked), remedies(*asked) as told:
+                graph = torch.jit.trace(model, x[:1], check_trace=False)
+                self.assertEqual(told, [])
+                self.assertTrue(torch.equal(graph(x), model(x)))
 
 
 if __name__ == "__main__":

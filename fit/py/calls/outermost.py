@@ -45,10 +45,10 @@ _TRANSPARENT = {
 
 
 def transformed() -> bool:
-    """Whether torch.func (grad, vmap, ...) transforms what runs now: its tensors bear neither hooks
-    nor functions of ours.
+    """Whether torch.func (grad, vmap, ...) transforms what runs now, or torch.jit records it: its
+    tensors bear neither hooks nor functions of ours.
     """
-    return _functorch() is not None
+    return _functorch() is not None or torch.jit.is_tracing()
 
 
 _functorch = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None)

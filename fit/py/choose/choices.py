@@ -23,7 +23,7 @@ WORK_FOR_LOSS = 8
 WORK_IN_HALF = 12  # and a copy in fp32 where the outputs are in half precision
 # times its seconds that a choice is worth which adds in another order: an optimizer may make much
 # of little
-ROUNDING = 1.2
+ROUNDING = 1.1
 # the same where pieces differ by more: other masks of dropout, or sums in half precision
 COARSE = 1.6
 FORWARD = 1 / 3  # share of a step's computation

@@ -36,6 +36,9 @@ from .search import (
 from .telling import tell_beginning
 from .unmeasured import Unmeasured
 
+# Times its seconds that a call in pieces may take until an attempt has failed with fewer. Where
+# nothing is predicted to fit, the last bytes cost 50 times as much as half of the batch by hand.
+DEAR = 8.0
 SMALL = 0.1  # share of another call's bytes, and of the room, that one may take as it is at first
 
 
@@ -260,6 +263,9 @@ class Look:
             choice.coarse = not choice.bitwise and traits.is_coarse(module, seen.plan)
         most = means.most_away(it.around)
         candidates = [c for c in candidates if c.offload <= most]
+        if means.factor == 1 and it.around.is_card:
+            dear = DEAR * candidates[0].seconds
+            candidates = [c for c in candidates if c.pieces == 1 or c.seconds <= dear]
         if (
             "checkpointing" not in means.allowed
             or traits.is_compilers_own(module)

@@ -50,6 +50,7 @@ def frugal(
     what is equal to the bit the one that needs least, because libraries take other algorithms
     where their work spaces do not fit.
     """
+    candidates = _near(candidates, free)
     few = [
         c
         for c in candidates
@@ -76,8 +77,17 @@ def equal_for_first_step(
     equal = once if once and amplifies == AGAIN else equal
     if not (amplifies or any(c.coarse for c in candidates)) or not equal:
         return None
-    taken = least(equal, with_others)
+    taken = least(_near(equal, free), with_others)
     return taken if taken.needs + taken.stays <= free else None
+
+
+def _near(candidates: Sequence[Choice], free: float) -> Sequence[Choice]:
+    """What sends nothing to host memory, where the least of it leaves room for two calls like it:
+    the first step would wait until the kernel has found as many pages and pinned them.
+    """
+    here = [c for c in candidates if not c.offload]
+    room = [c for c in here if c.remedies() and with_others(c) <= FRUGAL_EQUAL * free]
+    return here if room else candidates
 
 
 def _least_equal(candidates: Sequence[Choice], free: float) -> Optional[Choice]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ... import made
+from ... import context, made
 
 made.install(torch)
 
@@ -17,6 +17,8 @@ made.install(torch)
 SAFETY = 0.94
 # bytes that are not planned with on a small card: what is free lies in pages that hold a little
 SCATTERED = 64 << 20
+# code of kernels that are still to be loaded when a training begins
+MOST_CODE = 256 << 20
 HOST_SHARE = 0.5  # of the free host memory that activations of a card may take
 MIB = 1 << 20
 
@@ -45,15 +47,15 @@ class CudaRoom:
 
     def __init__(self, device: Any, limit: Any = None) -> None:
         self.device = device
-        total = torch.cuda.get_device_properties(device).total_memory
+        properties = torch.cuda.get_device_properties(device)
+        total = properties.total_memory
         fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)(device)
         free = torch.cuda.mem_get_info(device)[0]
         walls = [int(total * fraction), torch.cuda.memory_reserved(device) + free]
         self.limit = min(walls + ([int(limit)] if limit else []))
-        if "MEMROOM_GPU_MEM" in os.environ:
-            self.limit -= (
-                256 * MIB
-            )  # code of kernels that are still to be loaded counts against that limit
+        if "MEMROOM_GPU_MEM" in os.environ:  # the context counts against it, and still grows
+            now = max(0, int(os.environ["MEMROOM_GPU_MEM"]) - int(total * fraction))
+            self.limit -= min(MOST_CODE, max(0, context.card(properties).usual() - now))
 
     def held(self) -> Any:
         return torch.cuda.memory_allocated(self.device)

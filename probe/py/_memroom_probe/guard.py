@@ -5,10 +5,10 @@ processor to somebody else is not ours. Steps are read so seldom, and what can w
 so long, that the sum stays below BUDGET of the time since the first step, whatever the length of
 the steps. Where it does not, because a part costs more in this program than anybody thought, the
 governor gives that part up and tells the monitor. A part that is done once costs much once: only
-what breaks the promise in two windows that follow each other is given up. Looks at what the program holds, which the
-monitor asks for or which are made a few times at most, are counted too, in `ledger.asked_ns`. The
-first are always made, as half of two looks would find nothing; further ones wait until the promise
-is kept with them.
+what breaks the promise in two windows that follow each other is given up. Looks at what the program
+holds, which the monitor asks for or which are made a few times at most, are counted too, in
+`ledger.asked_ns`. The first are always made, as half of two looks would find nothing; further ones
+wait until the promise is kept with them.
 """
 
 from __future__ import annotations
