@@ -17,7 +17,6 @@ import os
 import shlex
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,7 +30,14 @@ import tomllib
 
 HERE = Path(__file__).resolve().parent
 KEEP = (".py", ".ipynb", ".json", ".yaml", ".yml", ".toml", ".txt")
-CONTEXT = 600 << 20  # bytes of a card outside the allocator: context, kernels, libraries
+CONTEXT = """
+import torch
+x = torch.nn.Conv2d(8, 8, 3).cuda()(torch.ones(1, 8, 64, 64).cuda()).flatten(1)
+(x @ x.T).sum().backward()
+free, total = torch.cuda.mem_get_info()
+print(total - free - torch.cuda.memory_reserved())
+"""
+PACES = ("alone", "alone-2", "watch", "fit0.65", "hand")
 Row = dict[str, Any]
 
 
@@ -80,6 +86,8 @@ class Zoo:
         self.work = Path(options.work).resolve()
         self.lock = threading.Lock()
         self.end = time.time() + options.seconds
+        if options.what == "measure" and "fit" in options.kinds:
+            self.context = int(subprocess.check_output([options.python, "-c", CONTEXT]))
         self.rows: dict[tuple[str, str], Row] = {}
         if os.path.exists(options.results):
             for line in open(options.results):
@@ -123,7 +131,7 @@ class Zoo:
         script = self.scripts[name]
         place = self.prepare(name)
         command = [self.options.python, *shlex.split(script["run"])]
-        if kind == "hand":
+        if kind.endswith("hand"):
             command += shlex.split(script["hand"])
         with tempfile.TemporaryDirectory() as folder:
             home = os.path.join(folder, "home")
@@ -138,6 +146,8 @@ class Zoo:
             if os.path.exists(out):
                 row |= json.load(open(out))
             row |= recorded(home)
+            if kind == "rehearse":
+                row |= rehearsed(row["text"])
         row |= {"script": name, "kind": kind}
         with self.lock:
             self.rows[name, kind] = row
@@ -167,25 +177,27 @@ class Zoo:
             return env
         env |= {"ZOO_OUT": os.path.join(folder, "out.json"), "ZOO_STEPS": str(script["steps"])}
         env["ZOO_COUNT"] = script.get("count", "")
+        if kind.startswith("pace"):
+            env |= {"ZOO_GATE": str(self.work / "gate"), "ZOO_STEPS": str(10**6)}
         if kind.startswith(("fit", "again", "exact")):
             env["ZOO_STATES"] = "1"
         return env
 
     def around(self, name: str, kind: str) -> list[str]:
         memroom = self.options.memroom
+        kind = kind.removeprefix("pace-").removesuffix("-2")
         if kind in ("alone", "again", "hand"):
             return []
         if kind in ("watch", "exact"):
             return [memroom, "run", "--summary", "--"]
         if kind == "rehearse":
-            return [memroom, "plan", "--json", "--gpu", "140GiB", "--rehearse", "--"]
+            return [memroom, "plan", "--json", "--gpu", "h200", "--rehearse", "--"]
         share, alone = float(kind.removeprefix("fit")), self.rows[name, "alone"]
         fit = [memroom, "run", "--fit", "--forgetful", "--summary"]
         if "before" in alone:  # of what the steps took
             cap = alone["before"] + int(share * (alone["peak"] - alone["before"]))
             return [*fit, "--host-mem", str(cap), "--"]
-        cap = int(share * alone["reserved"]) + CONTEXT
-        return [*fit, "--gpu-mem", str(cap), "--"]
+        return [*fit, "--gpu-mem", str(int(share * alone["reserved"]) + self.context), "--"]
 
 
 def run(command: list[str], env: dict[str, str], at: Path, limit: float) -> Row:
@@ -212,19 +224,33 @@ def run(command: list[str], env: dict[str, str], at: Path, limit: float) -> Row:
             os.killpg(process.pid, signal.SIGKILL)
             text, _ = process.communicate()
         code = 124
-    return {"exit": code, "wall": round(time.time() - began, 1), "text": text[-6000:]}
+    return {"exit": code, "wall": round(time.time() - began, 1), "text": text[-20000:]}
 
 
 def recorded(home: str) -> Row:
-    """What memroom kept of the run: its findings, or the attempts of fit."""
+    """What memroom kept of the run: its findings and its own cost, and the attempts of fit."""
     row: Row = {}
     for path in glob.glob(os.path.join(home, "runs", "*", "summary.json")):
-        row["findings"] = [f["title"] for f in json.load(open(path)).get("findings") or []]
+        summary = json.load(open(path))
+        row["findings"] = [f["title"] for f in summary.get("findings") or []]
+        row["probe_share"] = summary.get("probe_share")
     for path in glob.glob(os.path.join(home, "runs", "*", "fit.json")):
         attempts = json.load(open(path))["attempts"]
         said = [s["text"] for a in attempts for s in a.get("said", [])]
         row |= {"attempts": len(attempts), "said": said, "changed": attempts[-1].get("changed")}
     return row
+
+
+def rehearsed(text: str) -> Row:
+    """The plan in the output of a script that prints things of its own."""
+    for at in (i for i, c in enumerate(text) if c == "{" and (i == 0 or text[i - 1] == "\n")):
+        try:
+            plan = json.JSONDecoder().raw_decode(text[at:])[0]
+        except ValueError:
+            continue
+        if "reserved_peak" in plan:
+            return {"said_reserved": plan["reserved_peak"], "allocated": plan["allocated_peak"]}
+    return {}
 
 
 def apart(a: list[float], b: list[float]) -> float | None:
@@ -233,45 +259,56 @@ def apart(a: list[float], b: list[float]) -> float | None:
     return max(abs(x - y) / max(abs(x), 1e-9) for x, y in zip(a, b))
 
 
+def keep(rows: dict[tuple[str, str], Row], path: str) -> None:
+    """Writes what the table needs: distances instead of losses, and no output of the scripts."""
+    small = ["exit", "steps", "ms", "mean_ms", "reserved", "allocated", "attempts", "probe_share"]
+    small.append("said_reserved")
+    with open(path, "w") as out:
+        for (name, kind), row in sorted(rows.items()):
+            kept = {"script": name, "kind": kind} | {k: row[k] for k in small if k in row}
+            again = rows.get((name, "again"), {})
+            if kind == "alone":
+                kept["noise"] = apart(row.get("losses", []), again.get("losses", []))
+            if kind.startswith("fit"):
+                kept["losses_apart"] = apart(again.get("losses", []), row.get("losses", []))
+                both = row.get("states") and again.get("states")
+                kept["generators_same"] = row["states"] == again["states"] if both else None
+            if kind != "again":
+                out.write(json.dumps(kept) + "\n")
+
+
 def table(rows: dict[tuple[str, str], Row], scripts: dict[str, Row]) -> None:
     names = sorted({name for name, _ in rows})
     print(
-        "| script | ms alone | watched | fit | losses apart | its own noise | generators |"
-        " by hand, ms |"
+        "| script | reserved, GiB | fit | losses apart | its own noise | generators | rehearsed |"
     )
-    print("|---|--:|--:|---|--:|--:|---|--:|")
-    shares = []
+    print("|---|--:|---|--:|--:|---|--:|")
     for name in names:
-        alone, again = rows.get((name, "alone"), {}), rows.get((name, "again"), {})
-        watched, hand = rows.get((name, "watch"), {}), rows.get((name, "hand"), {})
-        cells = [name, "%.1f" % alone["ms"] if "ms" in alone else "-"]
-        if "ms" in alone and "ms" in watched:
-            shares.append(watched["ms"] / alone["ms"] - 1)
-            cells.append("%+.2f %%" % (100 * shares[-1]))
-        else:
-            cells.append("-")
-        fits = [row for (n, kind), row in rows.items() if n == name and kind.startswith("fit")]
-        fit = fits[0] if fits else {}
-        done = fit.get("exit") == 0 and fit.get("steps") == scripts[name]["steps"]
-        launches = "%d launches, %.1f ms" % (fit.get("attempts", 1), fit.get("ms", 0))
-        cells.append(launches if done else "no" if fit else "-")
-        distance = fit.get("losses_apart")
-        if distance is None:
-            distance = apart(again.get("losses") or alone.get("losses", []), fit.get("losses", []))
-        cells.append("-" if distance is None else "%.1e" % distance)
-        noise = apart(alone.get("losses", []), again.get("losses", []))  # two runs without memroom
-        cells.append("-" if noise is None else "%.1e" % noise)
+        alone, fit = rows.get((name, "alone"), {}), rows.get((name, "fit0.65"), {})
+        done = fit.get("exit") == 0 and fit.get("steps", 0) >= alone.get("steps", 1)
+        cells = [name, "%.2f" % (alone["reserved"] / 2**30) if "reserved" in alone else "-"]
+        cells.append("%d launches" % fit.get("attempts", 1) if done else "no" if fit else "-")
+        for distance in (fit.get("losses_apart"), alone.get("noise")):
+            cells.append("-" if distance is None else "%.1e" % distance)
         same = fit.get("generators_same")
-        if same is None and again.get("states") and fit.get("states"):
-            same = again["states"] == fit["states"]
         cells.append("-" if same is None else "same" if same else "differ")
-        cells.append("%.1f" % hand["ms"] if "ms" in hand else "-")
+        said = rows.get((name, "rehearse"), {}).get("said_reserved")
+        apart = said and "reserved" in alone and said / alone["reserved"] - 1
+        cells.append("%+.1f %%" % (100 * apart) if apart is not None and said else "-")
         print("| " + " | ".join(cells) + " |")
-    if shares:
-        print(
-            "watching: median %+.2f %%, worst %+.2f %%, %d scripts"
-            % (100 * statistics.median(shares), 100 * max(shares), len(shares))
-        )
+    print()
+    print("| script | ms a step, two runs | watched | its own account | fit | by hand |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for name in names:
+        found = [rows.get((name, "pace-" + kind), {}) for kind in PACES]
+        ms = [row.get("mean_ms") for row in found]
+        if not ms[0]:
+            continue
+        ms[4] = ms[4] and ms[4] * scripts[name].get("hand_steps", 1)
+        shown = ["%.1f" % m if m else "-" for m in ms]
+        share = found[2].get("probe_share")
+        account = "%.2f %%" % (100 * share) if share is not None else "-"
+        print("| %s | %s, %s | %s | %s | %s | %s |" % (name, *shown[:3], account, *shown[3:]))
 
 
 def host_table(rows: dict[tuple[str, str], Row]) -> None:
@@ -308,6 +345,7 @@ def main() -> None:
     parser.add_argument("--sources")
     parser.add_argument("--work", default="zoo-work")
     parser.add_argument("--results", default="zoo.jsonl")
+    parser.add_argument("--keep", help="with table: a file for the rows that the tables need")
     parser.add_argument("--memroom", default="memroom")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--kinds", default="alone")
@@ -321,6 +359,8 @@ def main() -> None:
         return take_sources(manifest(options.manifest)[0], options.mirrors, options.to)
     zoo = Zoo(options)
     if options.what == "table":
+        if options.keep:
+            return keep(zoo.rows, options.keep)
         return host_table(zoo.rows) if zoo.host else table(zoo.rows, zoo.scripts)
     names = options.only.split(",") if options.only else list(zoo.scripts)
     names = [n for n in names if options.kept or options.only or not zoo.scripts[n].get("kept")]
@@ -337,12 +377,13 @@ def main() -> None:
             print("%s %s: %r" % (name, kind, error), flush=True)
 
     kinds = options.kinds.split(",")
+
+    def all_kinds(name: str) -> None:
+        for kind in kinds:
+            one((name, kind))
+
     with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
-        if options.at_once == 1:
-            list(pool.map(one, [(n, k) for n in names for k in kinds]))
-        else:
-            for kind in kinds:
-                list(pool.map(one, [(n, kind) for n in names]))
+        list(pool.map(all_kinds, names))
 
 
 if __name__ == "__main__":

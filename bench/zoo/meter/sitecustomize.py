@@ -2,12 +2,15 @@
 
 It seeds the generators when torch has been imported, notes the time of each optimizer step and the
 loss of each backward pass, and ends the script after ZOO_STEPS steps. With ZOO_STATES it also notes
-a hash of the states of all generators at each step. ZOO_OUT is the file it writes.
+a hash of the states of all generators at each step. ZOO_OUT is the file it writes. With ZOO_GATE
+the script waits after its first steps until no other holds that lock, then makes steps for some
+seconds and ends: scripts start beside each other and are timed one by one.
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import hashlib
 import importlib.abc
 import importlib.machinery
@@ -29,6 +32,9 @@ COUNT = 0
 STATES: list[str] = []
 STEPS = int(os.environ.get("ZOO_STEPS", "0"))
 BY_BACKWARD = os.environ.get("ZOO_COUNT") == "backward"
+GATE = os.environ.get("ZOO_GATE")
+FIRST, LEAST, SECONDS = 3, 12, 7.0  # steps before the gate, steps and seconds after it
+OPENED: list[Any] = []  # the lock's file, and the step and time at which it was held
 STARTED_BY = os.getpid()
 BEGAN = time.time()
 
@@ -53,12 +59,27 @@ def states() -> str:
 def note() -> None:
     if os.getpid() != STARTED_BY:
         return
+    if GATE and len(STAMPS) == FIRST:
+        wait()
     STAMPS.append(time.perf_counter())
+    if OPENED and len(STAMPS) >= FIRST + LEAST and STAMPS[-1] - OPENED[1] > SECONDS:
+        write()
+        raise SystemExit(0)
     if "ZOO_STATES" in os.environ:
         STATES.append(states())
     if STEPS and len(STAMPS) >= STEPS:
         write()
         raise SystemExit(0)
+
+
+def wait() -> None:
+    """Holds the lock until the process ends."""
+    import torch
+
+    torch.cuda.synchronize()
+    OPENED.append(open(GATE or "", "w"))
+    fcntl.flock(OPENED[0], fcntl.LOCK_EX)
+    OPENED.append(time.perf_counter())
 
 
 def write() -> None:
@@ -77,6 +98,9 @@ def write() -> None:
     between = [b - a for a, b in zip(STAMPS, STAMPS[1:])]
     if len(between) > 3:
         row["ms"] = statistics.median(between[len(between) // 2 :]) * 1000
+    if OPENED:
+        row["mean_ms"] = (end - OPENED[1]) * 1000 / (len(STAMPS) - FIRST)
+        row["ms"] = statistics.median(between[FIRST:]) * 1000
     row["losses"] = LOSSES[0][:COUNT].tolist() if LOSSES else []
     with open(os.environ["ZOO_OUT"], "w") as out:
         json.dump(row, out)
