@@ -82,11 +82,13 @@ def equal_for_first_step(
 
 
 def _near(candidates: Sequence[Choice], free: float) -> Sequence[Choice]:
-    """What sends nothing to host memory, where the least of it leaves room for two calls like it:
-    the first step would wait until the kernel has found as many pages and pinned them.
+    """What sends nothing to host memory, where something of it is equal to the bit and leaves room
+    for two calls like it: the first step would wait until the kernel has found as many pages and
+    pinned them.
     """
     here = [c for c in candidates if not c.offload]
-    room = [c for c in here if c.remedies() and with_others(c) <= FRUGAL_EQUAL * free]
+    equal = [c for c in here if c.bitwise and c.remedies()]
+    room = [c for c in equal if with_others(c) <= FRUGAL_EQUAL * free]
     return here if room else candidates
 
 
