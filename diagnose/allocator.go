@@ -9,7 +9,8 @@ import (
 
 // fragmentWatch sees an allocator that holds much more than the program ever needed at once: free
 // bytes lie in pieces that no request fits into. What the cache holds between steps is no evidence,
-// only what it holds beyond the peak.
+// only what it holds beyond the peak. Where as much was never reserved at all, it harms nobody: work
+// spaces that a library tried in the first steps lie there.
 type fragmentWatch struct {
 	peak  event.Bytes // highest allocated ever seen: the program may reset its own
 	steps int
@@ -24,10 +25,13 @@ func memoryOf(device int) string {
 	return fmt.Sprintf("GPU %d memory", device)
 }
 
-func (f *fragmentWatch) step(row event.Step, limits Thresholds) []event.Finding {
+// step returns a finding where memory lies idle that the program may need. limit: bytes that the
+// allocator may reserve, 0 unknown.
+func (f *fragmentWatch) step(row event.Step, limit event.Bytes, limits Thresholds) []event.Finding {
 	f.peak = max(f.peak, row.PeakAllocated, row.AtBackward, row.Allocated)
 	idle := row.Reserved - f.peak
-	if idle < limits.FragmentBytes || float64(idle) < limits.FragmentShare*float64(row.Reserved) {
+	untouched := limit > 0 && limit-row.Reserved > idle
+	if untouched || idle < limits.FragmentBytes || float64(idle) < limits.FragmentShare*float64(row.Reserved) {
 		f.steps = 0
 		return nil
 	}

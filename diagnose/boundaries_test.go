@@ -120,13 +120,17 @@ func TestAllocatorBoundaries(t *testing.T) {
 	for name, c := range map[string]struct {
 		silent, said func(i int, s *event.Step)
 		kind         string
+		limit        event.Bytes
 	}{
 		"a quarter of what is reserved was never used": {
 			func(_ int, s *event.Step) { s.Reserved = 5400 * mib }, // of which 4 GiB were
-			func(_ int, s *event.Step) { s.Reserved = 5500 * mib }, "fragmentation"},
+			func(_ int, s *event.Step) { s.Reserved = 5500 * mib }, "fragmentation", 6 * gib},
+		"and less was never reserved": {
+			func(_ int, s *event.Step) { s.Reserved = 5600 * mib }, // 1504 MiB idle, 1568 untouched
+			func(_ int, s *event.Step) { s.Reserved = 5700 * mib }, "fragmentation", 7 * gib},
 		"and 512 MiB of it": {
 			func(_ int, s *event.Step) { small(s, 1535*mib) },
-			func(_ int, s *event.Step) { small(s, 1536*mib) }, "fragmentation"},
+			func(_ int, s *event.Step) { small(s, 1536*mib) }, "fragmentation", 2 * gib},
 		"for five steps": {
 			func(i int, s *event.Step) {
 				if i%5 != 4 {
@@ -137,18 +141,18 @@ func TestAllocatorBoundaries(t *testing.T) {
 				if i < 5 {
 					s.Reserved = 9 * gib
 				}
-			}, "fragmentation"},
+			}, "fragmentation", 10 * gib},
 		"three times within 50 steps": {
 			func(i int, s *event.Step) { s.Retries = int64(i) / 26 },
-			func(i int, s *event.Step) { s.Retries = int64(i) / 16 }, "thrash"},
+			func(i int, s *event.Step) { s.Retries = int64(i) / 16 }, "thrash", 16 * gib},
 		"half as much again": {
 			func(i int, s *event.Step) { longBatch(i, s, 4400*mib) },
-			func(i int, s *event.Step) { longBatch(i, s, 4800*mib) }, "spike"},
+			func(i int, s *event.Step) { longBatch(i, s, 4800*mib) }, "spike", 16 * gib},
 	} {
-		if got := kindsOf(steady(100, c.silent)); got != "" {
+		if got := kindsWithin(c.limit, steady(100, c.silent)); got != "" {
 			t.Errorf("%s: below it %q was said", name, got)
 		}
-		if got := kindsOf(steady(100, c.said)); got != c.kind {
+		if got := kindsWithin(c.limit, steady(100, c.said)); got != c.kind {
 			t.Errorf("%s: said %q, want %q", name, got, c.kind)
 		}
 	}

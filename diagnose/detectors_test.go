@@ -9,9 +9,12 @@ import (
 )
 
 // kindsOf feeds rows to a fresh watch and returns the kinds of its findings.
-func kindsOf(rows []event.Step) string {
+func kindsOf(rows []event.Step) string { return kindsWithin(16*event.GiB, rows) }
+
+// kindsWithin returns the kinds that are said of steps on a card with a limit.
+func kindsWithin(limit event.Bytes, rows []event.Step) string {
 	w := NewWatch(DefaultThresholds(), 0)
-	w.SetLimit(1, 0, 16*event.GiB)
+	w.SetLimit(1, 0, limit)
 	var kinds []string
 	for _, f := range w.Steps(1, nil, rows) {
 		kinds = append(kinds, f.Kind)

@@ -237,7 +237,7 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 	found = append(found, w.leaks(pid, p, row)...)
 	found = append(found, w.forecast(p, row, float64(limit)-above)...)
 	if row.Device != event.HostDevice {
-		found = append(found, p.fragment.step(row, w.limits)...)
+		found = append(found, p.fragment.step(row, limit, w.limits)...)
 		found = append(found, p.thrash.step(row, w.limits)...)
 		found = append(found, p.spike.step(row, limit, w.limits)...)
 	}
