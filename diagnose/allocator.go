@@ -30,8 +30,8 @@ func memoryOf(device int) string {
 func (f *fragmentWatch) step(row event.Step, limit event.Bytes, limits Thresholds) []event.Finding {
 	f.peak = max(f.peak, row.PeakAllocated, row.AtBackward, row.Allocated)
 	idle := row.Reserved - f.peak
-	untouched := limit > 0 && limit-row.Reserved > idle
-	if untouched || idle < limits.FragmentBytes || float64(idle) < limits.FragmentShare*float64(row.Reserved) {
+	little := idle < limits.FragmentBytes || float64(idle) < limits.FragmentShare*float64(row.Reserved)
+	if untouched := limit > 0 && limit-row.Reserved > idle; untouched || little {
 		f.steps = 0
 		return nil
 	}
