@@ -9,8 +9,8 @@ import (
 
 // fragmentWatch sees an allocator that holds much more than the program ever needed at once: free
 // bytes lie in pieces that no request fits into. What the cache holds between steps is no evidence,
-// only what it holds beyond the peak. Where as much was never reserved at all, it harms nobody: work
-// spaces that a library tried in the first steps lie there.
+// only what it holds beyond the peak. Where as much was never reserved at all, it harms nobody:
+// there lie work spaces that a library tried in the first steps.
 type fragmentWatch struct {
 	peak  event.Bytes // highest allocated ever seen: the program may reset its own
 	steps int
