@@ -58,7 +58,8 @@ func (f *Facts) reach(a Advice, s Sums) (Advice, bool) {
 	switch {
 	case known && a.ID == remedy.MapProcesses: // what a progress bar prints is no setting
 		a.How = remedy.How{Args: setting}
-	case own && strings.Contains(a.How.Args, strings.TrimLeft(key.Name, "-")):
+	case own && strings.Contains(a.How.Args, strings.TrimLeft(key.Name, "-")) &&
+		(a.ID != remedy.MicroBatch || key.Said || float64(f.Hints.Batch) == key.Number()):
 		a.How.Code = "" // the remedy knows the setting, and what goes with it
 	case own && key.Said && known:
 		a.How = remedy.How{Args: f.filled(setting)}
