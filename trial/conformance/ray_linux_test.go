@@ -23,6 +23,8 @@ type ray struct {
 	dir  string
 	head *exec.Cmd
 	port int // of the dashboard
+	gcs  int // where further nodes join
+	bin  string
 	wire *wire
 	skip string
 	log  bytes.Buffer
@@ -53,11 +55,12 @@ func (r *ray) start(bin string) {
 		r.skip = err.Error()
 		return
 	}
-	r.dir, r.port = dir, freePort()
+	r.dir, r.port, r.gcs, r.bin = dir, freePort(), freePort(), bin
 	args := []string{"start", "--head", "--block", "--num-cpus=8", "--num-gpus=2",
 		"--memory=2000000000", "--object-store-memory=80000000", "--temp-dir=" + dir,
-		"--dashboard-host=127.0.0.1", fmt.Sprintf("--dashboard-port=%d", r.port)}
-	for _, name := range []string{"port", "ray-client-server-port", "dashboard-agent-listen-port",
+		"--dashboard-host=127.0.0.1", fmt.Sprintf("--dashboard-port=%d", r.port),
+		fmt.Sprintf("--port=%d", r.gcs)}
+	for _, name := range []string{"ray-client-server-port", "dashboard-agent-listen-port",
 		"metrics-export-port"} {
 		args = append(args, fmt.Sprintf("--%s=%d", name, freePort()))
 	}

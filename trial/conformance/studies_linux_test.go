@@ -114,6 +114,7 @@ func TestStudiesOnEveryEngine(t *testing.T) {
 			"--gpus-per-trial", "0"}, env: r.env(), outage: r.outage})
 		t.Run("cards", func(t *testing.T) { rayCards(t, r) })
 		t.Run("upload", func(t *testing.T) { rayUpload(t, r) })
+		t.Run("two nodes", func(t *testing.T) { rayNodes(t, r) })
 	})
 }
 
