@@ -1,10 +1,9 @@
 """Everything that is measured of `run --fit` on a card, in one go or in several:
 
-python bench/gpu/card.py [--parts folder,jobs,ranks,shared,compiled,grid] [--seconds 585]
-[--folder SCRIPTS] [--cap 0.65] [--jobs 9] [--limit PART=SECONDS ...] [--table]
+python bench/gpu/card.py [--parts jobs,ranks,shared,compiled,grid] [--seconds 585]
+[--jobs 9] [--limit PART=SECONDS ...] [--table]
 
 | part     | runs                                          | alone | seconds |
-| folder   | fit_folder.py over --folder, --jobs at once   | no    | 300     |
 | jobs     | fit.py: 12 jobs, two caps, --jobs at once;    | no    | 300     |
 |          | untouched runs from earlier rows              |       |         |
 | ranks    | fit_ranks.py --card: DDP and FSDP2, two ranks | no    | 180     |
@@ -42,8 +41,8 @@ EIGHT = (
     "scaler_vit,lightning_vit"
 )
 THREE = "nanogpt_compiled,gpt2_compiled,vit_compiled"
-SECONDS = {"folder": 300, "jobs": 300, "ranks": 180, "shared": 300, "compiled": 280, "grid": 540}
-BESIDE = ("folder", "jobs", "ranks")  # need not be alone
+SECONDS = {"jobs": 300, "ranks": 180, "shared": 300, "compiled": 280, "grid": 540}
+BESIDE = ("jobs", "ranks")  # need not be alone
 LIBRARIES = (
     "torch transformers accelerate lightning torch_geometric peft triton sympy networkx numpy "
     "huggingface_hub tokenizers safetensors torchmetrics aiohttp scipy sklearn pandas"
@@ -56,9 +55,7 @@ def command(part, options, seconds):
     out = ["--out", os.path.join(ROWS, part + ".jsonl")]
     known = ["--memroom", MEMROOM, "--seconds", str(int(seconds))] + out
     fit = ["fit.py", "--only", "", *known]
-    folder = ["--folder", options.folder, "--cap", str(options.cap), "--jobs", str(options.jobs)]
     how = {
-        "folder": ["fit_folder.py", *known, *folder],
         "jobs": ["fit.py", "--jobs", str(options.jobs), *known],
         "ranks": ["fit_ranks.py", "--card", "--kinds", "ddp,fsdp2", *known],
         "shared": fit + ["--shared", EIGHT, "--no-alone"],
@@ -154,19 +151,14 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--parts", default=",".join(SECONDS))
-    parser.add_argument("--folder", help="training scripts, for the part of that name")
-    parser.add_argument("--cap", type=float, default=0.65)
-    parser.add_argument("--jobs", type=int, default=9, help="at once, of folder and of jobs")
+    parser.add_argument("--jobs", type=int, default=9, help="at once, of jobs")
     parser.add_argument("--seconds", type=float, default=585)
     parser.add_argument("--limit", action="append", default=[], metavar="PART=SECONDS")
     parser.add_argument("--table", action="store_true", help="print what is there, run nothing")
     options = parser.parse_args()
-    options.folder = options.folder and os.path.abspath(options.folder)
     limits = {**SECONDS, **{p: float(s) for p, s in (x.split("=") for x in options.limit)}}
     os.makedirs(ROWS, exist_ok=True)
     parts = options.parts.split(",")
-    if not options.folder:
-        parts = [part for part in parts if part != "folder"]
     for part in {"jobs", "shared"} & {*parts}:
         know_untouched(os.path.join(ROWS, part + ".jsonl"))
     if options.table:
