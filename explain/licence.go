@@ -165,18 +165,6 @@ var attempts = []attempt{
 // hardTried are words of an attempt that was made and did not help.
 var hardTried = re(`\btried\b|\beven (?:with|after|when|if)\b|\b(?:reduced|lowered|decreased)\b|n't help|\bregardless\b|\bno matter\b`)
 
-// tried returns what the person has tried of a kind, in their words; empty where nothing.
-func (f *Facts) tried(id remedy.ID) string {
-	for _, a := range attempts {
-		if slices.Contains(a.of, id) {
-			if said := f.inVain(a.is); said != "" {
-				return said
-			}
-		}
-	}
-	return ""
-}
-
 // meets reports whether an attempt was one at what the answer names: then it was too small, and not
 // at something else.
 func (a *attempt) meets(x *Explanation) bool {
