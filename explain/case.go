@@ -5,10 +5,10 @@ package explain
 type situationCase func(*Facts, Sums) (judged, bool)
 
 var situationCases = []situationCase{
-	otherCardMeant, seesLess, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside,
+	otherCardMeant, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside,
 	poolInPieces, largeTensor,
 	largeNode, shareIsSmall, pointsTrained,
-	itemsHeld, imagesKept, printedLast, arrayByShape, longNotPieces, darknetParts, notDivided,
+	arrayByShape, longNotPieces, darknetParts, notDivided,
 	toldCase,
 }
 

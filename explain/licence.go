@@ -38,7 +38,8 @@ var licences = []licence{
 				newCard.MatchString(f.text)) &&
 				!firstTensorFlow.MatchString(f.text)
 		}},
-	{re(`^if a model is trained`), "words or frames of training", func(*Facts, Sums, *Explanation) bool { return false }},
+	{re(`^if a model is trained`), "nothing: a text that shows training gets the cure without the condition",
+		func(*Facts, Sums, *Explanation) bool { return false }},
 	{re(`print\(a\.shape`), "a line of code, or a size that no batch has",
 		func(f *Facts, s Sums, _ *Explanation) bool {
 			return len(f.Crash.Frames) > 0 || s.Mine > 0 || f.Crash.Allocated == nil || s.Beyond >= 2
@@ -181,7 +182,7 @@ func (a *attempt) meets(x *Explanation) bool {
 	return false
 }
 
-// answerTried says of what was tried in vain what it can change, behind the first evidence.
+// answerTried adds what attempts in vain can change, behind the first evidence.
 func (x *Explanation) answerTried() {
 	var lines []string
 	for _, a := range attempts {

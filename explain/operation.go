@@ -328,16 +328,6 @@ func (f *Facts) evaluates() bool {
 	return ok
 }
 
-// product multiplies the sizes of a shape.
-func product(sizes []string) float64 {
-	all := 1.0
-	for _, s := range sizes {
-		n, _ := strconv.ParseFloat(strings.ReplaceAll(s, ",", ""), 64)
-		all *= n
-	}
-	return all
-}
-
 // about reports whether a size is what was printed, within the digits of a printed size.
 func about(n float64, asked event.Bytes) bool {
 	return n > 0 && math.Abs(n-float64(asked)) < 0.01*float64(asked)

@@ -743,3 +743,11 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	return judged{}, false
 }
+
+// pointsTrained: a message without a traceback stands in a text about points that are trained.
+func pointsTrained(f *Facts, _ Sums) (judged, bool) {
+	if len(f.Crash.Frames) > 0 {
+		return judged{}, false // the stages of a traceback ask for more
+	}
+	return byPoints(f.Crash, f.Hints)
+}
