@@ -17,6 +17,7 @@ import os
 import shlex
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -311,6 +312,42 @@ def table(rows: dict[tuple[str, str], Row], scripts: dict[str, Row]) -> None:
         print("| %s | %s, %s | %s | %s | %s | %s |" % (name, *shown[:3], account, *shown[3:]))
 
 
+def sums(rows: dict[tuple[str, str], Row], scripts: dict[str, Row]) -> None:
+    """The figures of docs/measurements.md that are sums over the tables."""
+
+    def got(name: str, kind: str) -> Row:
+        return rows.get((name, kind), {})
+
+    def through(name: str) -> bool:
+        fit, steps = got(name, "fit0.65"), got(name, "alone")["steps"]
+        return bool(fit.get("exit") == 0 and fit.get("steps", 0) >= steps)
+
+    tried = [n for n in scripts if got(n, "alone").get("steps") and got(n, "fit0.65")]
+    good = [n for n in tried if through(n)]
+    for words, some in (
+        ("through", tried),
+        ("of those above 1 GiB", [n for n in tried if got(n, "alone")["reserved"] > 1 << 30]),
+        ("of those kept back", [n for n in tried if scripts[n].get("kept")]),
+    ):
+        print("%s: %d of %d" % (words, len([n for n in some if n in good]), len(some)))
+    same = [got(n, "fit0.65").get("generators_same") for n in good]
+    print("generators the same: %d of %d" % (same.count(True), len(same) - same.count(None)))
+    both = [(got(n, "fit0.65").get("losses_apart"), got(n, "alone").get("noise")) for n in good]
+    known = [(a, own) for a, own in both if a is not None and own is not None]
+    near = [a <= max(1e-4, 2 * own) for a, own in known]
+    print("losses within 1e-4 or twice their noise: %d of %d" % (sum(near), len(near)))
+    by_hand = []
+    for name in scripts:
+        fit, hand = (got(name, "pace-" + kind).get("mean_ms") for kind in ("fit0.65", "hand"))
+        if fit and hand:
+            by_hand.append(fit / hand / scripts[name].get("hand_steps", 1))
+    shares = [row["probe_share"] for (_, k), row in rows.items() if k == "pace-watch"]
+    if by_hand and shares:
+        print("fit by hand, times: %s" % " ".join("%.2f" % x for x in sorted(by_hand)))
+        print("median %.2f" % statistics.median(by_hand))
+        print("the probe's own account: median %.2f %%" % (100 * statistics.median(shares)))
+
+
 def host_table(rows: dict[tuple[str, str], Row]) -> None:
     """Scripts in TensorFlow on a CPU: the same results, findings, and fit in less host memory."""
     print("| script | steps | MiB before them, and at most | under run | findings | fit |")
@@ -361,7 +398,10 @@ def main() -> None:
     if options.what == "table":
         if options.keep:
             return keep(zoo.rows, options.keep)
-        return host_table(zoo.rows) if zoo.host else table(zoo.rows, zoo.scripts)
+        if zoo.host:
+            return host_table(zoo.rows)
+        table(zoo.rows, zoo.scripts)
+        return sums(zoo.rows, zoo.scripts)
     names = options.only.split(",") if options.only else list(zoo.scripts)
     names = [n for n in names if options.kept or options.only or not zoo.scripts[n].get("kept")]
 
