@@ -38,7 +38,8 @@ x = torch.nn.Conv2d(8, 8, 3).cuda()(torch.ones(1, 8, 64, 64).cuda()).flatten(1)
 free, total = torch.cuda.mem_get_info()
 print(total - free - torch.cuda.memory_reserved())
 """
-PACES = ("alone", "alone-2", "watch", "fit0.65", "hand")
+CARD = 125 << 30
+PACES = ("alone", "alone-2", "watch", "fit0.65", "hand")  # of which a pace: kind is made
 Row = dict[str, Any]
 
 
@@ -86,6 +87,7 @@ class Zoo:
         self.host = options.manifest == "tensorflow.toml"
         self.work = Path(options.work).resolve()
         self.lock = threading.Lock()
+        self.room, self.taken = threading.Condition(), 0  # of the card, by scripts that are timed
         self.end = time.time() + options.seconds
         if options.what == "measure" and "fit" in options.kinds:
             self.context = int(subprocess.check_output([options.python, "-c", CONTEXT]))
@@ -126,7 +128,26 @@ class Zoo:
         (place / ".ready").touch()
         return place
 
-    def measure(self, name: str, kind: str) -> None:
+    def pace(self, name: str, members: list[str]) -> None:
+        """Times a script in several ways at once: they take turns of some steps."""
+        if "hand" in members and "hand" not in self.scripts[name]:
+            members = [m for m in members if m != "hand"]
+        self.prepare(name)
+        ring = self.work / ("ring-" + name)
+        ring.write_bytes(b"")
+        need = len(members) * (self.rows[name, "alone"].get("reserved", 0) + (1 << 30))
+        with self.room:
+            self.room.wait_for(lambda: not self.taken or self.taken + need <= CARD)
+            self.taken += need
+        with concurrent.futures.ThreadPoolExecutor(len(members)) as pool:
+            for slot, member in enumerate(members):
+                turn = {"ZOO_RING": str(ring), "ZOO_SLOT": "%d/%d" % (slot, len(members))}
+                pool.submit(self.measure, name, "pace-" + member, turn)
+        with self.room:
+            self.taken -= need
+            self.room.notify_all()
+
+    def measure(self, name: str, kind: str, turn: dict[str, str] | None = None) -> None:
         if (name, kind) in self.rows or time.time() > self.end:
             return
         script = self.scripts[name]
@@ -136,7 +157,7 @@ class Zoo:
             command += shlex.split(script["hand"])
         with tempfile.TemporaryDirectory() as folder:
             home = os.path.join(folder, "home")
-            env = self.environment(script, place, folder, home, kind)
+            env = self.environment(script, place, folder, home, kind) | (turn or {})
             row = run(
                 self.around(name, kind) + command,
                 env,
@@ -179,7 +200,7 @@ class Zoo:
         env |= {"ZOO_OUT": os.path.join(folder, "out.json"), "ZOO_STEPS": str(script["steps"])}
         env["ZOO_COUNT"] = script.get("count", "")
         if kind.startswith("pace"):
-            env |= {"ZOO_GATE": str(self.work / "gate"), "ZOO_STEPS": str(10**6)}
+            env |= {"ZOO_GATE": str(self.work / "gate"), "ZOO_STEPS": "0"}
         if kind.startswith(("fit", "again", "exact")):
             env["ZOO_STATES"] = "1"
         return env
@@ -262,7 +283,7 @@ def apart(a: list[float], b: list[float]) -> float | None:
 
 def keep(rows: dict[tuple[str, str], Row], path: str) -> None:
     """Writes what the table needs: distances instead of losses, and no output of the scripts."""
-    small = ["exit", "steps", "ms", "mean_ms", "reserved", "allocated", "attempts", "probe_share"]
+    small = ["exit", "steps", "ms", "blocks", "reserved", "allocated", "attempts", "probe_share"]
     small.append("said_reserved")
     with open(path, "w") as out:
         for (name, kind), row in sorted(rows.items()):
@@ -298,18 +319,33 @@ def table(rows: dict[tuple[str, str], Row], scripts: dict[str, Row]) -> None:
         cells.append("%+.1f %%" % (100 * apart) if apart is not None and said else "-")
         print("| " + " | ".join(cells) + " |")
     print()
-    print("| script | ms a step, two runs | watched | its own account | fit | by hand |")
-    print("|---|--:|--:|--:|--:|--:|")
+    print("| script | ms a step | a second run | watched | its own account | fit | by hand |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
     for name in names:
-        found = [rows.get((name, "pace-" + kind), {}) for kind in PACES]
-        ms = [row.get("mean_ms") for row in found]
-        if not ms[0]:
+        blocks = rows.get((name, "pace-alone"), {}).get("blocks")
+        if not blocks:
             continue
-        ms[4] = ms[4] and ms[4] * scripts[name].get("hand_steps", 1)
-        shown = ["%.1f" % m if m else "-" for m in ms]
-        share = found[2].get("probe_share")
-        account = "%.2f %%" % (100 * share) if share is not None else "-"
-        print("| %s | %s, %s | %s | %s | %s | %s |" % (name, *shown[:3], account, *shown[3:]))
+        shown = ["%.1f" % min(blocks)]
+        for kind in PACES[1:]:
+            times = slower(rows, scripts, name, kind, "alone")
+            shown.append("-" if times is None else "%.3f x" % times)
+        share = rows.get((name, "watch"), {}).get("probe_share")
+        shown.insert(3, "%.2f %%" % (100 * share) if share is not None else "-")
+        print("| " + " | ".join([name, *shown]) + " |")
+
+
+def slower(
+    rows: dict[tuple[str, str], Row], scripts: dict[str, Row], name: str, kind: str, than: str
+) -> float | None:
+    """How many times as long a step of a kind took as a step of another, each in its fastest turn.
+
+    What else the machine does only makes a turn longer.
+    """
+    a, b = (rows.get((name, "pace-" + k), {}).get("blocks") for k in (kind, than))
+    steps = {"hand": scripts[name].get("hand_steps", 1)}
+    if not a or not b:
+        return None
+    return float(min(a) * steps.get(kind, 1) / (min(b) * steps.get(than, 1)))
 
 
 def sums(rows: dict[tuple[str, str], Row], scripts: dict[str, Row]) -> None:
@@ -336,15 +372,19 @@ def sums(rows: dict[tuple[str, str], Row], scripts: dict[str, Row]) -> None:
     known = [(a, own) for a, own in both if a is not None and own is not None]
     near = [a <= max(1e-4, 2 * own) for a, own in known]
     print("losses within 1e-4 or twice their noise: %d of %d" % (sum(near), len(near)))
-    by_hand = []
-    for name in scripts:
-        fit, hand = (got(name, "pace-" + kind).get("mean_ms") for kind in ("fit0.65", "hand"))
-        if fit and hand:
-            by_hand.append(fit / hand / scripts[name].get("hand_steps", 1))
-    shares = [row["probe_share"] for (_, k), row in rows.items() if k == "pace-watch"]
-    if by_hand and shares:
-        print("fit by hand, times: %s" % " ".join("%.2f" % x for x in sorted(by_hand)))
-        print("median %.2f" % statistics.median(by_hand))
+    for words, kind, than in (
+        ("a second run by the first", "alone-2", "alone"),
+        ("watched by alone", "watch", "alone"),
+        ("fit by hand", "fit0.65", "hand"),
+        ("fit by alone", "fit0.65", "alone"),
+    ):
+        found = [slower(rows, scripts, name, kind, than) for name in scripts]
+        times = sorted(t for t in found if t is not None)
+        if times:
+            print("%s, times: %s" % (words, " ".join("%.3f" % t for t in times)))
+            print("  %d scripts, median %.4f" % (len(times), statistics.median(times)))
+    shares = [row["probe_share"] for (_, k), row in rows.items() if k == "watch"]
+    if shares:
         print("the probe's own account: median %.2f %%" % (100 * statistics.median(shares)))
 
 
@@ -411,7 +451,9 @@ def main() -> None:
             base = zoo.rows.get((name, "alone"), {})
             if kind != "rehearse" and kind != "alone" and not base.get("steps"):
                 return
-            if kind != "hand" or "hand" in zoo.scripts[name]:
+            if kind.startswith("pace:"):
+                zoo.pace(name, kind.removeprefix("pace:").split("+"))
+            elif kind != "hand" or "hand" in zoo.scripts[name]:
                 zoo.measure(name, kind)
         except Exception as error:  # one script must not end the others
             print("%s %s: %r" % (name, kind, error), flush=True)

@@ -2,9 +2,10 @@
 
 It seeds the generators when torch has been imported, notes the time of each optimizer step and the
 loss of each backward pass, and ends the script after ZOO_STEPS steps. With ZOO_STATES it also notes
-a hash of the states of all generators at each step. ZOO_OUT is the file it writes. With ZOO_GATE
-the script waits after its first steps until no other holds that lock, then makes steps for some
-seconds and ends: scripts start beside each other and are timed one by one.
+a hash of the states of all generators at each step. ZOO_OUT is the file it writes. With ZOO_RING
+the script takes turns with others after its first steps: a turn is some steps while it holds the
+lock ZOO_GATE, so that no other script is timed. ZOO_SLOT is its place in the ring. What disturbs
+the machine for longer than a turn disturbs all in the ring.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ COUNT = 0
 STATES: list[str] = []
 STEPS = int(os.environ.get("ZOO_STEPS", "0"))
 BY_BACKWARD = os.environ.get("ZOO_COUNT") == "backward"
-GATE = os.environ.get("ZOO_GATE")
-FIRST, LEAST, SECONDS = 3, 12, 7.0  # steps before the gate, steps and seconds after it
-OPENED: list[Any] = []  # the lock's file, and the step and time at which it was held
+RING = os.environ.get("ZOO_RING")
+FIRST, TURNS = 6, 6  # steps before the first turn, and turns
+LEAST, SECONDS = 2, 0.25  # steps and seconds of a turn
+PATIENCE = 90.0  # seconds after which a turn will not come: another has ended
+TURN: list[Any] = []  # the lock that is held, the step and the time at which this turn began
+BLOCKS: list[float] = []  # milliseconds a step, of each turn
 STARTED_BY = os.getpid()
 BEGAN = time.time()
 
@@ -59,12 +63,9 @@ def states() -> str:
 def note() -> None:
     if os.getpid() != STARTED_BY:
         return
-    if GATE and len(STAMPS) == FIRST:
-        wait()
     STAMPS.append(time.perf_counter())
-    if OPENED and len(STAMPS) >= FIRST + LEAST and STAMPS[-1] - OPENED[1] > SECONDS:
-        write()
-        raise SystemExit(0)
+    if RING and len(STAMPS) >= FIRST:
+        take_turns(RING)
     if "ZOO_STATES" in os.environ:
         STATES.append(states())
     if STEPS and len(STAMPS) >= STEPS:
@@ -72,14 +73,38 @@ def note() -> None:
         raise SystemExit(0)
 
 
-def wait() -> None:
-    """Holds the lock until the process ends."""
-    import torch
+def synchronize() -> None:
+    torch = sys.modules["torch"]
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
-    torch.cuda.synchronize()
-    OPENED.append(open(GATE or "", "w"))
-    fcntl.flock(OPENED[0], fcntl.LOCK_EX)
-    OPENED.append(time.perf_counter())
+
+def take_turns(ring: str) -> None:
+    """Ends a turn that has lasted long enough, and waits for the next one."""
+    if TURN:
+        lock, step, began = TURN
+        if len(STAMPS) - step < LEAST or time.perf_counter() - began < SECONDS:
+            return
+        synchronize()
+        BLOCKS.append((time.perf_counter() - began) * 1000 / (len(STAMPS) - step))
+        lock.close()
+        TURN.clear()
+        with open(ring, "ab") as done:
+            done.write(b".")
+        if len(BLOCKS) == TURNS:
+            write()
+            raise SystemExit(0)
+    slot, members = map(int, os.environ["ZOO_SLOT"].split("/"))
+    synchronize()
+    until = time.perf_counter() + PATIENCE
+    while os.path.getsize(ring) % members != slot:
+        if time.perf_counter() > until:
+            write()
+            raise SystemExit(0)
+        time.sleep(0.001)
+    lock = open(os.environ["ZOO_GATE"], "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    TURN.extend((lock, len(STAMPS), time.perf_counter()))
 
 
 def write() -> None:
@@ -98,9 +123,8 @@ def write() -> None:
     between = [b - a for a, b in zip(STAMPS, STAMPS[1:])]
     if len(between) > 3:
         row["ms"] = statistics.median(between[len(between) // 2 :]) * 1000
-    if OPENED:
-        row["mean_ms"] = (end - OPENED[1]) * 1000 / (len(STAMPS) - FIRST)
-        row["ms"] = statistics.median(between[FIRST:]) * 1000
+    if BLOCKS:
+        row["blocks"] = BLOCKS
     row["losses"] = LOSSES[0][:COUNT].tolist() if LOSSES else []
     with open(os.environ["ZOO_OUT"], "w") as out:
         json.dump(row, out)
