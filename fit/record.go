@@ -63,6 +63,8 @@ type Sentence struct {
 	Equivalence string  `json:"equivalence,omitempty"`
 	// why rounding grows from step to step in this training; empty where it does not
 	Amplifies string `json:"amplifies,omitempty"`
+	// what results are rounded by otherwise where that is coarser than fp32, how much, and why
+	Rounds string `json:"rounds,omitempty"`
 }
 
 // Last is the attempt that ended the run.
@@ -229,9 +231,20 @@ func (t Tried) Whole() string {
 // of it: a remedy that took effect, or a library that did without its work space; "" where neither
 // is the case.
 func (t Tried) Amplifies() string {
+	return t.first(func(s Sentence) string { return s.Amplifies })
+}
+
+// Rounds returns what results are rounded by otherwise, and why, where that is coarser than fp32 by
+// what the run saw of itself; "" where it is not.
+func (t Tried) Rounds() string {
+	return t.first(func(s Sentence) string { return s.Rounds })
+}
+
+// first returns the first words that a sentence has which was not declined; "" if none has any.
+func (t Tried) first(words func(Sentence) string) string {
 	for _, s := range t.Said {
-		if s.Kind != "declined" && s.Amplifies != "" {
-			return s.Amplifies
+		if found := words(s); s.Kind != "declined" && found != "" {
+			return found
 		}
 	}
 	return ""

@@ -296,6 +296,8 @@ type Said struct {
 	// why rounding grows from step to step in this training; empty where it does not, or where the
 	// result is equal to the bit
 	Amplifies string `json:"amplifies,omitempty"`
+	// what results are rounded by otherwise where that is coarser than fp32, how much, and why
+	Rounds string `json:"rounds,omitempty"`
 }
 
 // Report has the values that the program itself reported with memroom.report, and in a trial those

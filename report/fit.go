@@ -198,6 +198,8 @@ func equivalenceWords(t fit.Tried) string {
 	case t.Equivalence() == remedy.Exact && why != "":
 		return "the same up to rounding at first; this training amplifies rounding errors, so later " +
 			"losses may differ clearly (" + why + ")"
+	case t.Equivalence() == remedy.Exact && t.Rounds() != "":
+		return "the same as with more memory, up to the rounding of " + t.Rounds()
 	case t.Equivalence() == remedy.Exact:
 		return "the same as with more memory, up to rounding (exact)"
 	case t.Equivalence() == remedy.Expected:

@@ -194,6 +194,9 @@ func writeFits(w io.Writer) {
 		{"nothing predicted", func(r *fit.Record) { r.Attempts[1].Said[0].Predicted = 0 }},
 		{"on average", func(r *fit.Record) { r.Attempts[1].Said[0].Equivalence = "expected" }},
 		{"rounding grows", func(r *fit.Record) { r.Attempts[1].Said[0].Amplifies = "LBFGS" }},
+		{"rounded in TF32", func(r *fit.Record) {
+			r.Attempts[1].Said[0].Rounds = "TF32, about 1e-3 (why)"
+		}},
 		{"on the host", func(r *fit.Record) {
 			r.Attempts[0] = fit.Tried{Number: 1, OutOf: event.WhereCgroup, HostLimit: 9}
 			t := &r.Attempts[1]

@@ -237,7 +237,7 @@ func sentence(s probe.Said) fit.Sentence {
 	return fit.Sentence{Kind: s.Kind, Text: s.Text, ID: remedy.ID(s.ID), Predicted: s.Predicted,
 		Needs: s.Needs, Limit: s.Limit, Slight: s.Slight,
 		Rows: s.Rows, Pieces: s.Pieces, Twice: s.Twice, Slower: s.Slower,
-		Equivalence: s.Equivalence, Amplifies: s.Amplifies}
+		Equivalence: s.Equivalence, Amplifies: s.Amplifies, Rounds: s.Rounds}
 }
 
 // waitForCards waits until the cards hold no more than before the job, so that the next attempt

@@ -714,6 +714,34 @@ class HalfPrecision(unittest.TestCase):
             telling.tell_choice(chief, one, 8, 8)
             self.assertEqual(found[-1].get("amplifies") == telling.HALF, told)
 
+    def test_results_in_tf32_are_not_called_exact(self):
+        """Pieces on a card that computes in TF32, and algorithms that cuDNN finds by trying."""
+        convolutions, linear = torch.nn.Conv2d(2, 2, 1), torch.nn.Linear(2, 2)
+        self.assertEqual(traits.precision(convolutions), "")  # a CPU has none
+        found = []
+        say = means.Means(lambda *_, **fields: found.append(fields), set())
+        whole, cut = choice(8, 8, 1.0), choice(4, 4, 1.0, share=microbatch.Share(1))
+        plan = types.SimpleNamespace(equivalence="exact")
+        cudnn, capability = torch.backends.cudnn, "torch.cuda.get_device_capability"
+        with mock.patch.object(traits, "is_on_card", return_value=True):
+            with mock.patch(capability, return_value=(7, 0)):
+                self.assertEqual(traits.precision(convolutions), "")
+            with mock.patch(capability, return_value=(9, 0)):
+                coarse = traits.precision(convolutions)
+                self.assertIn("TF32", coarse)
+                self.assertEqual(traits.precision(linear), "")
+                with cudnn.flags(allow_tf32=False):
+                    self.assertEqual(traits.precision(convolutions), "")
+            for taken, told in ((cut, True), (whole, False)):
+                one = Case(lambda: linear, "m", taken, [whole, cut], plan=plan, precision=coarse)
+                telling.tell_choice(say, one, 8, 8)
+                self.assertEqual("TF32" in found[-1].get("rounds", ""), told)
+            for tries, module in ((False, convolutions), (True, convolutions), (True, linear)):
+                found.clear()
+                with cudnn.flags(enabled=True, benchmark=tries):
+                    telling.tell_algorithms(say.say, module, coarse)
+                self.assertEqual(bool(found), tries and module is convolutions)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -39,6 +39,7 @@ class Case:
     unmeasured: str = ""  # why nothing is known beforehand
     amplifies: str = ""  # why small differences grow in this training, where they do
     half: bool = False  # it computes in half precision
+    precision: str = ""  # what other kernels round by, in words, where that is coarser than fp32
     rounding: str = ""  # how small they are at first, in words, where that is known
     parameters: List["weakref.ref[torch.nn.Parameter]"] = dataclasses.field(default_factory=list)
     trained: int = 0  # of its parameters when the choice was made

@@ -16,7 +16,7 @@ from ..calls.modules import worth_it
 from ..memory.floor import Teller
 from ..memory.room import is_one_of_several_ranks
 from ..remedies import microbatch
-from . import choices, sizes
+from . import choices, sizes, telling, traits
 from .between import Between
 from .case import Case, Size, case_of
 from .cases import Cases, gradients_of
@@ -27,7 +27,6 @@ from .means import Means, Say
 from .running import Running
 from .search import least
 from .settle import Settling
-from .traits import is_differentiated
 from .unmeasured import Unmeasured
 
 if TYPE_CHECKING:  # it is loaded where it was asked for
@@ -84,7 +83,7 @@ class Governor:
             self.look.before_compiling(module)
             return self._evaluation.run(module, call, args, kwargs)
         frozen = not any(p.requires_grad for p in module.parameters())
-        if frozen and not is_differentiated(args, kwargs):
+        if frozen and not traits.is_differentiated(args, kwargs):
             return call(*args, **kwargs)
         with self._between.around_module():
             return self._training(module, call, args, kwargs, frozen)
@@ -200,6 +199,9 @@ class Governor:
             case = self.look.case(module, call, args, kwargs)
             case.size = size
         case.note_trained(module)
+        case.precision = traits.precision(module)
+        if module not in self.cases.trained:
+            telling.tell_algorithms(self.means.say, module, case.precision)
         self.settling.forget_gone()
         self.cases.begin(module, case)
         self.settling.step.observe(self.means.around(module))

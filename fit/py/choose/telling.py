@@ -4,6 +4,7 @@ from typing import Any, Dict
 
 import torch
 
+from ..calls.modules import name_of
 from ..measure.cost import Cost
 from ..memory import room
 from . import traits
@@ -11,6 +12,8 @@ from .case import Case
 from .means import Means, Say
 
 SLIGHT = 0.01  # of what a step needs: a choice that spares less is not why it fits
+PIECES = " (pieces of a batch run in other kernels than the whole)"
+TRIED = "cuDNN picks algorithms by trying them in the room there is: torch.backends.cudnn.benchmark"
 # Why pieces differ by more than full precision rounds.
 HALF = "sums over pieces are rounded in half precision"
 
@@ -34,11 +37,20 @@ def tell_choice(means: Means, case: Case, total: int, limit: int) -> None:
         fields["amplifies"] = case.amplifies + case.rounding
     elif case.half and _was_cut(case):
         fields["amplifies"] = HALF
+    elif case.precision and _was_cut(case):
+        fields["rounds"] = case.precision + PIECES
     words = "%s: %s" % (case.name, choice.words)
     for id in choice.remedies():
         say("applied", words, id=id, **fields)
     if not choice.remedies():
         say("note", "%s: the whole batch fits as it is" % case.name, id="micro_batch", **fields)
+
+
+def tell_algorithms(say: Say, module: torch.nn.Module, precision: str) -> None:
+    """Whatever is done, cuDNN may find another algorithm the fastest than with more memory."""
+    if precision and traits.tries_algorithms(module):
+        words = "%s: %s; others round by %s" % (name_of(module), TRIED, precision)
+        say("note", words, id="micro_batch", rounds="%s (%s)" % (precision, TRIED))
 
 
 def tell_beginning(say: Say, case: Case, held: float, cost: Cost, limit: int) -> None:

@@ -54,6 +54,31 @@ def is_half(module: torch.nn.Module) -> bool:
     return autocast.is_on(parameters[0].device) or any(p.dtype in half for p in parameters)
 
 
+def precision(module: torch.nn.Module) -> str:
+    """What results differ by on a card where other kernels or algorithms run, in words; "" where it
+    computes in full precision.
+    """
+    if not is_on_card(module):
+        return ""
+    if is_half(module):
+        return "half precision, about 1e-3"
+    if torch.cuda.get_device_capability(next(module.parameters()).device) < (8, 0):
+        return ""
+    libraries = has_convolutions(module) or any(
+        isinstance(m, torch.nn.RNNBase) for m in module.modules()
+    )
+    tf32 = libraries and torch.backends.cudnn.allow_tf32
+    tf32 = tf32 or torch.get_float32_matmul_precision() != "highest"
+    return "TF32, about 1e-3" if tf32 else ""
+
+
+def tries_algorithms(module: torch.nn.Module) -> bool:
+    """Whether cuDNN picks its algorithms by what is fastest in the room there is."""
+    cudnn = torch.backends.cudnn
+    benchmark = cudnn.enabled and cudnn.benchmark and has_convolutions(module)
+    return benchmark and is_on_card(module)
+
+
 def is_on_card(module: torch.nn.Module) -> bool:
     answer: bool = next(module.parameters()).is_cuda
     return answer
