@@ -34,10 +34,11 @@ STATES: list[str] = []
 STEPS = int(os.environ.get("ZOO_STEPS", "0"))
 BY_BACKWARD = os.environ.get("ZOO_COUNT") == "backward"
 RING = os.environ.get("ZOO_RING")
-FIRST, TURNS = 6, 6  # steps before the first turn, and turns
-LEAST, SECONDS = 2, 0.25  # steps and seconds of a turn
+FIRST, TURNS = 6, 4  # steps before the first turn, and turns
+LEAST, SECONDS = 2, 1.0  # steps and seconds of a turn, after one step that is not timed:
+# what is due after some time is due after every pause
 PATIENCE = 90.0  # seconds after which a turn will not come: another has ended
-TURN: list[Any] = []  # the lock that is held, the step and the time at which this turn began
+TURN: list[Any] = []  # the lock that is held, the step and the time from which this turn is timed
 BLOCKS: list[float] = []  # milliseconds a step, of each turn
 STARTED_BY = os.getpid()
 BEGAN = time.time()
@@ -83,6 +84,10 @@ def take_turns(ring: str) -> None:
     """Ends a turn that has lasted long enough, and waits for the next one."""
     if TURN:
         lock, step, began = TURN
+        if len(STAMPS) == step:
+            synchronize()
+            TURN[2] = time.perf_counter()
+            return
         if len(STAMPS) - step < LEAST or time.perf_counter() - began < SECONDS:
             return
         synchronize()
@@ -104,7 +109,7 @@ def take_turns(ring: str) -> None:
         time.sleep(0.001)
     lock = open(os.environ["ZOO_GATE"], "w")
     fcntl.flock(lock, fcntl.LOCK_EX)
-    TURN.extend((lock, len(STAMPS), time.perf_counter()))
+    TURN.extend((lock, len(STAMPS) + 1, 0.0))
 
 
 def write() -> None:
