@@ -180,7 +180,12 @@ func (d *Dataset) Changed() error {
 		if source.Remote(name) {
 			continue // every range is asked for by its tag
 		}
-		f, err := source.Open(name)
+		var f source.File
+		if imagesIn(name, d.options) {
+			f, err = source.OpenImages(name)
+		} else {
+			f, err = source.Open(name)
+		}
 		if err != nil {
 			return err
 		}

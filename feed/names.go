@@ -3,6 +3,7 @@ package feed
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,12 +15,15 @@ import (
 // namesOf returns the files that the user named, in a fixed order. A folder stands for the files
 // below it whose names imply their format, where that is one format.
 func namesOf(sources []string, o format.Options) ([]string, error) {
-	var patterns []string
+	var patterns, images []string
 	for _, s := range sources {
 		inside, is, err := source.Folder(s)
 		switch {
 		case err != nil:
 			return nil, err
+		case !is && imagesIn(s, o):
+			images = append(images, absolute(s))
+			continue
 		case !is:
 			patterns = append(patterns, s)
 			continue
@@ -28,9 +32,33 @@ func namesOf(sources []string, o format.Options) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
+		if imagesIn(known[0], o) {
+			images = append(images, absolute(s))
+			continue
+		}
 		patterns = append(patterns, known...)
 	}
-	return source.Expand(patterns)
+	if len(images) > 0 && len(patterns) == 0 {
+		return images, nil
+	}
+	names, err := source.Expand(patterns)
+	return append(images, names...), err
+}
+
+// imagesIn reports whether a name stands for images, all of which are one source.
+func imagesIn(name string, o format.Options) bool {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return true // of other formats the files have been named
+	}
+	kind, err := format.Of(name, o)
+	return err == nil && kind == "images" && !source.Remote(name)
+}
+
+func absolute(name string) string {
+	if full, err := filepath.Abs(strings.TrimPrefix(name, "file://")); err == nil {
+		return full
+	}
+	return name
 }
 
 // ofOneFormat returns the files of a folder that can be read.

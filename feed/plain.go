@@ -18,6 +18,9 @@ import (
 // openPlain opens a file. A file that is compressed as a whole, whatever its name, cannot be read
 // from the middle. It is unpacked once into a file without a name in the temporary folder.
 func openPlain(name string, o format.Options) (source.File, error) {
+	if imagesIn(name, o) {
+		return source.OpenImages(name)
+	}
 	f, err := source.Open(name)
 	if err != nil {
 		return nil, err

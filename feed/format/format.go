@@ -86,6 +86,7 @@ var drivers = map[string]driver{
 	"arrow":    {scanIPC, openIPC},
 	"tfrecord": {scanTFRecord, openTFRecord},
 	"tar":      {scanTar, openTar},
+	"images":   {scanImages, openImages},
 }
 
 var endings = map[string]string{
@@ -100,13 +101,16 @@ func Of(name string, o Options) (string, error) {
 	if o.Format != "" {
 		if _, known := drivers[o.Format]; !known {
 			return "", fmt.Errorf("there is no format %q: use csv, jsonl, text, npy, parquet, arrow, "+
-				"tfrecord or tar", o.Format)
+				"tfrecord, tar or images", o.Format)
 		}
 		return o.Format, nil
 	}
 	base := strings.ToLower(Uncompressed(path.Base(plainName(name))))
 	if f, known := endings[path.Ext(base)]; known {
 		return f, nil
+	}
+	if source.IsImage(base) {
+		return "images", nil
 	}
 	if strings.Contains(base, ".tfrecord") { // train.tfrecord-00000-of-00010
 		return "tfrecord", nil
@@ -130,9 +134,11 @@ func Uncompressed(name string) string {
 
 // Scan looks through a file once.
 func Scan(f source.File, o Options) (*Index, error) {
-	name, err := Of(f.Name(), o)
-	if err != nil {
-		return nil, err
+	name, err := "images", error(nil)
+	if _, is := f.(*source.Images); !is {
+		if name, err = Of(f.Name(), o); err != nil {
+			return nil, err
+		}
 	}
 	if f.Size() == 0 && name != "csv" && name != "jsonl" && name != "text" && name != "tfrecord" {
 		return nil, fmt.Errorf("%s is empty: is it still being written?", f.Name())
@@ -240,6 +246,9 @@ func find(fields []Field, name string) (Field, bool) {
 func mergeField(x, y Field) (Field, error) {
 	null := x.Null || y.Null
 	switch {
+	case !slices.Equal(x.Classes, y.Classes):
+		return x, fmt.Errorf("has the classes %q here and %q in the folder before it: name the folder "+
+			"that holds both", y.Classes, x.Classes)
 	case x.Any:
 		y.Null = true
 		return y, nil

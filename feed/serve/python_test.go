@@ -37,6 +37,13 @@ func TestStreamInputsInPython(t *testing.T) {
 	}
 }
 
+// TestStreamImagesInPython reads folders of images, and rows by their numbers.
+func TestStreamImagesInPython(t *testing.T) {
+	python := testenv.Environment(t, "feed")
+	binary := testenv.Binary(t)
+	runStreamTests(t, python, binary, []string{"test_stream_images"})
+}
+
 // TestStreamSafetyInPython reads while a second user does, from servers that stop, stall and send
 // elsewhere, and from addresses that hold secrets.
 func TestStreamSafetyInPython(t *testing.T) {

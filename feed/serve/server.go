@@ -249,6 +249,7 @@ type request struct {
 	World     int64     `json:"world"`  // ranks that make the same number of steps; 0 or 1: any
 	Depth     int       `json:"depth"`  // batches ahead; 0: as many as it takes
 	Transport string    `json:"transport"`
+	Pick      bool      `json:"pick"` // rows by their numbers, which the consumer sends
 }
 
 // answer is the server's first line.
@@ -306,13 +307,17 @@ func (s *Server) consumer(ctx context.Context, conn *net.UnixConn, left func()) 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	turn := newTurns(r.Depth)
+	turn, asked := newTurns(r.Depth), make(chan []int64)
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer conn.Close()
 	reading.Go(func() {
 		defer left()
 		defer cancel()
+		if r.Pick {
+			readNumbers(ctx, in, asked)
+			return
+		}
 		turn.read(in)
 	})
 	settled := keepWaiting(conn)
@@ -323,6 +328,12 @@ func (s *Server) consumer(ctx context.Context, conn *net.UnixConn, left func()) 
 		return
 	}
 	defer s.giveBack()
+	if r.Pick {
+		if err := s.pick(ctx, conn, asked, r, from); !errors.Is(err, errGone) {
+			s.config.Log("%s", source.ShownText(err.Error()))
+		}
+		return
+	}
 	if err := s.fits(from.data, r.Spec); err != nil {
 		refuse(conn, err)
 		return

@@ -132,7 +132,11 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, turn *turns, r 
 			}
 		}
 		began, first := time.Now(), false
-		err := s.send(ctx, conn, cursor, k, r, n, &slots[n], first)
+		head := header{Kind: kindBatch, Slot: n, Batch: uint64(k)}
+		fill := func(room func(int, []table.Span, int64) ([]byte, error)) error {
+			return cursor.Fill(ctx, k%cursor.Batches(), k+r.Stride, room)
+		}
+		err := s.send(conn, head, r, &slots[n], first, fill)
 		for errors.Is(err, errNoRoom) {
 			if !s.makeRoom(slots, free) {
 				// Others have taken the budget: this consumer goes on with the slots that it has.
@@ -149,7 +153,8 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, turn *turns, r 
 					}
 				}
 			}
-			err = s.send(ctx, conn, cursor, k, r, n, &slots[n], first)
+			head.Slot = n
+			err = s.send(conn, head, r, &slots[n], first, fill)
 		}
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, errGone) {
@@ -183,11 +188,10 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, turn *turns, r 
 	return nil
 }
 
-// send fills a slot with batch k and notifies the consumer. first means that it is the consumer's
-// only slot.
-func (s *Server) send(ctx context.Context, conn *net.UnixConn, cursor *feed.Cursor, k int64,
-	r request, n uint32, own *slot, first bool) error {
-	h := header{Kind: kindBatch, Slot: n, Batch: uint64(k)}
+// send fills a slot with rows and notifies the consumer. first means that it is the consumer's only
+// slot.
+func (s *Server) send(conn *net.UnixConn, h header, r request, own *slot, first bool,
+	fill func(room func(int, []table.Span, int64) ([]byte, error)) error) error {
 	var layout []table.Span
 	descriptor := -1
 	room := func(rows int, spans []table.Span, size int64) ([]byte, error) {
@@ -208,7 +212,7 @@ func (s *Server) send(ctx context.Context, conn *net.UnixConn, cursor *feed.Curs
 		own.batch = size
 		return own.memory.bytes[:size], nil
 	}
-	if err := cursor.Fill(ctx, k%cursor.Batches(), k+r.Stride, room); err != nil {
+	if err := fill(room); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -28,6 +28,8 @@ type Column struct {
 	Shape []int  `json:"shape,omitempty"` // of one row, where a row has more than one value
 	Width int    `json:"width"`           // bytes of a row, or of a list's element
 	From  string `json:"from,omitempty"`  // the type in the file, as its format calls it
+
+	Classes []string `json:"classes,omitempty"` // what the numbers of this column stand for
 }
 
 // Rows are decoded rows: one Data a column, in the order of the schema.

@@ -84,7 +84,7 @@ class Stream:
                 "them"
             )
         self.sources = [_absolute(os.fsdecode(name)) for name in names]
-        self.batch_size, self.shuffle, self.seed = int(batch_size), bool(shuffle), int(seed)
+        self.batch_size, self.shuffled, self.seed = int(batch_size), bool(shuffle), int(seed)
         self.window = _bytes(window) if window is not None else 0
         self.drop_last, self.copy, self.prefetch = bool(drop_last), bool(copy), int(prefetch or 0)
         self.rank, self.world = _share(rank, world)
@@ -158,6 +158,11 @@ class Stream:
         answer: List[str] = self._info().get("bad_files", [])
         return answer
 
+    @property
+    def classes(self) -> List[str]:
+        """Names of the classes of a folder of images: label 0 is the first."""
+        return next((c["classes"] for c in self.schema if c.get("classes")), [])
+
     def __len__(self) -> int:
         """Batches of an epoch that this rank gets."""
         total, more = divmod(self._info()["batches"], self.world)
@@ -168,7 +173,8 @@ class Stream:
     def __getitem__(self, _: Any) -> Any:
         raise TypeError(
             "a Stream gives batches in its own order, not rows by their number: iterate over it; "
-            "in torch write DataLoader(stream.torch(), batch_size=None, num_workers=...)"
+            "in torch write DataLoader(stream.torch(), batch_size=None, num_workers=...); "
+            "stream.indexed() has rows by their number"
         )
 
     # --- other streams of the same data
@@ -232,6 +238,48 @@ class Stream:
         made = self._again()
         made._changes.append(_Filter(function, self.world))
         return made
+
+    def decode(self, function: Optional[Callable[[Any], Any]] = None, *columns: str) -> "Stream":
+        """The stream with its images decoded: an RGB image of Pillow goes to function, such as
+        `lambda image: image.resize((224, 224))` or a transform of torchvision. Results of one shape
+        become one array. columns are those of encoded images, found by their names otherwise.
+        """
+        from .decoding import Decode, image_columns
+
+        skip = bool(self._server.order["options"].get("skip"))
+        return self.map(Decode(image_columns(self.schema, list(columns)), function, skip))
+
+    def shuffle(self, seed: int = 0) -> "Stream":
+        """The stream with its rows mixed, as shuffle=True makes it."""
+        made = self._again()
+        made.shuffled, made.seed = True, int(seed)
+        return made
+
+    def indexed(self) -> Any:
+        """The rows by their numbers, in the order of the files: a map-style data set for torch,
+        DataLoader(stream.indexed(), batch_size=64, shuffle=True). Reading batches of the stream
+        itself is many times faster.
+        """
+        from .indexing import Indexed
+
+        if any(isinstance(change, _Filter) for change in self._changes):
+            raise ValueError(
+                "rows that filter() leaves have no numbers: filter what indexed() gives"
+            )
+        return Indexed(self)
+
+    def _pick(self) -> Any:
+        """A connection that answers numbers of rows, and what makes arrays of its answers."""
+        link = self._open(0, 0, 1, pick=True)
+        self._links.add(link)
+        return link, _arranger(link.answer["columns"])
+
+    def _changed(self, batch: Any) -> Any:
+        """What map(), filter() and the like make of a batch."""
+        for change in self._changes:
+            if batch is not _EMPTY:
+                batch = change(batch)
+        return batch
 
     def _again(self) -> "Stream":
         """A stream of the same data that begins at its start."""
@@ -302,9 +350,8 @@ class Stream:
                 rows += count
                 self._done += 1
                 made: Any = batch
-                for change in self._changes:
-                    if made is not _EMPTY:
-                        made = change(made)
+                if self._changes:
+                    made = self._changed(made)
                 if made is not _EMPTY:
                     yield made
             if self._epoch == epoch:
@@ -365,11 +412,11 @@ class Stream:
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state, _links=weakref.WeakSet())
 
-    def _open(self, epoch: int, start: int, stride: int) -> Link:
+    def _open(self, epoch: int, start: int, stride: int, pick: bool = False) -> Link:
         if self._closed:
             raise ValueError("this stream was closed: make a new memroom.Stream")
         spec: Dict[str, Any] = {
-            "shuffle": self.shuffle,
+            "shuffle": self.shuffled,
             "seed": self.seed & 0xFFFFFFFFFFFFFFFF,
             "window": self.window,
             "batch": self.batch_size,
@@ -387,6 +434,7 @@ class Stream:
             "world": self.world if self.even_ranks else 1,
             "depth": self.prefetch,
             "transport": self.transport,
+            "pick": pick,
         }
         return Link(self._server, request)
 
@@ -437,7 +485,7 @@ class Stream:
     def _order(self) -> Dict[str, Any]:
         return {
             "seed": self.seed,
-            "shuffle": self.shuffle,
+            "shuffle": self.shuffled,
             "batch_size": self.batch_size,
             "window": self.window or (self._answer["window"] if self._answer else 0),
             "part": self._part,

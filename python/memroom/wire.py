@@ -302,6 +302,14 @@ class Link:
             memory = self.maps[slot]
         return slot, number, rows, where, memory
 
+    def pick(self, numbers: List[int]) -> Tuple[int, int, int, Any, memoryview]:
+        """The rows with these numbers, as next() has batches. They lie where the last ones did."""
+        self.socket.sendall(struct.pack("<I%dq" % len(numbers), len(numbers), *numbers))
+        got = self.next()
+        if got is None:
+            raise FeedError(ENDED)
+        return got
+
     def message(self) -> int:
         """Reads the start of the next message, at most as long as a batch's, which carries the
         spans of all columns; gives how much came. Time spent waiting is counted: a batch that
