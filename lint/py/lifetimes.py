@@ -763,14 +763,18 @@ class Judge:
         return "forward" in own_methods and not trains and self._given_back(s)
 
     def _given_back(self, s: Any) -> bool:
-        """for t in range(length): out, state = cell(x, state), in a function that gives back what it
-        made: the steps of one pass, differentiated by whoever asked
+        """for t in range(length): out, state = cell(x, state), in a function that returns what it
+        made: the steps of one pass, differentiated by the caller. A method of a network may go
+        over anything but data: for h, done in zip(hidden, ends).
         """
         place = self.file.places.get(s)
         if place is None or place.function is None or not place.loops:
             return False
         loop = place.loops[-1]
-        counted = isinstance(loop, ast.For) and method_of_iter(loop) in _OF_STEPS
+        of_network = place.klass is not None and place.klass.name in module_classes(self.file)
+        counted = isinstance(loop, ast.For) and (
+            method_of_iter(loop) in _OF_STEPS or of_network and not names_data(loop)
+        )
         inside = list(walk(place.function))
         returns = any(isinstance(n, ast.Return) and n.value is not None for n in inside)
         return counted and returns and not any(_learns(n) for n in inside)

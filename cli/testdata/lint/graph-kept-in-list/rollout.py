@@ -99,3 +99,37 @@ def adversarial(loader):
         opt.zero_grad()
         d_loss.backward()
         opt.step()
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = nn.GRU(16, 16), nn.Linear(16, 4)
+
+    def unrolled(self, frames, state, ends):
+        seen = []
+        for frame, end in zip(frames, ends):
+            out, state = self.cell(frame[None], state * (1.0 - end))  # hint: graph-kept-in-list
+            seen.append(out)
+        return self.head(torch.cat(seen)), state
+
+
+def improve(policy, optimizer, env, rounds, steps):
+    state, frames, ends = torch.zeros(1, 1, 16), [], []
+    for _ in range(rounds):
+        begun = state.clone()
+        for _ in range(steps):
+            with torch.no_grad():
+                logits, state = policy.unrolled(frames[-1:], state, ends[-1:])
+            frame, reward, end, _ = env.step(logits.argmax().item())
+            frames.append(frame)
+            ends.append(end)
+        logits, _ = policy.unrolled(torch.stack(frames), begun, ends)
+        loss = logits.pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+policy = Recurrent()
+improve(policy, torch.optim.Adam(policy.parameters()), make(), 8, 32)
