@@ -5,6 +5,7 @@ import unittest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from card import ASKED
 from training import PIECES, furthest, parameters_apart, remedies, sgd, train
 
 
@@ -48,6 +49,37 @@ class BalancesExperts(Base):
         p = self.gate(x).softmax(1)
         used = F.one_hot(p.argmax(1), 3).float().mean(0)
         return F.cross_entropy(self.linear(x) * (1 + 1e-4 * p), y) + 3e-5 * (used * p.mean(0)).sum()
+
+
+class SmallVariance(Base):
+    """A hinge on the spread of the batch that weighs a thousandth."""
+
+    def forward(self, x, y):
+        z = self.linear(x)
+        return F.cross_entropy(z, y) + 1e-3 * F.relu(1 - z.std(0)).mean()
+
+
+class SmallContrastive(Base):
+    def forward(self, x, y):
+        z = self.linear(x)
+        w = F.normalize(z, dim=1)
+        return F.cross_entropy(z, y) + 1e-3 * F.cross_entropy(w @ w.T, torch.arange(len(x)))
+
+
+class HardestPairs(Base):
+    """Labels that come once have no pair."""
+
+    def forward(self, x, y):
+        z, same = self.linear(x), (y[:, None] == y) & ~torch.eye(len(y), dtype=torch.bool)
+        return F.cross_entropy(z, y) + 1e-2 * (torch.cdist(z, z) * same).sum() / (1 + same.sum())
+
+
+class AddsSpread(Base):
+    """A feature that is one number for the whole batch, as in discriminators of faces."""
+
+    def forward(self, x, y=None):
+        z = self.linear(x)
+        return torch.cat([z, 1e-2 * z.std(0).mean().expand(len(x), 1)], 1)
 
 
 class NoBatchInOutput(Base):
@@ -105,6 +137,10 @@ class Declined(unittest.TestCase):
         (SeesOthers, classify, "samples interact"),
         (Contrastive, lambda m, b: m(b[0]), "not a weighted mean"),
         (BalancesExperts, lambda m, b: m(*b), "gradients show"),
+        (SmallVariance, lambda m, b: m(*b), "not a weighted mean"),
+        (SmallContrastive, lambda m, b: m(*b), "not a weighted mean"),
+        (HardestPairs, lambda m, b: m(*b), "not a weighted mean"),
+        (AddsSpread, classify, "samples interact"),
         (NoBatchInOutput, lambda m, b: m(b[0]).pow(2).mean(), "no batch dimension"),
         (ChangesItsInput, classify, "in place"),
         (Counts, classify, "attribute"),
@@ -130,6 +166,24 @@ class Declined(unittest.TestCase):
                 self.assertEqual(whole, pieces)
                 for x, y in zip(a.buffers(), b.buffers()):
                     self.assertTrue(torch.equal(x, y))
+
+    def test_under_autocast(self):
+        """Half precision hides what is small; a trial in full precision has seen it."""
+
+        def mixed(step):
+            def run(m, b):
+                with torch.autocast("cpu", torch.bfloat16):
+                    return step(m, b)
+
+            return run
+
+        for kind, step, reason in self.CASES:
+            if kind.__name__.startswith(("Small", "Adds", "Hardest", "Contrastive", "Sees")):
+                with self.subTest(kind.__name__):
+                    torch.manual_seed(0)
+                    _, _, told = train(kind(), mixed(step), data(), sgd, PIECES)
+                    self.assertIn(reason, told.text())
+                    self.assertEqual(told.kinds("micro_batch"), ["declined"], told.text())
 
     def test_second_term_with_other_weights(self):
         """Over rows, while the first is over labels that count: both agree until a batch comes with
@@ -198,6 +252,13 @@ class Recorded(unittest.TestCase):
                 graph = torch.jit.trace(model, x[:1], check_trace=False)
                 self.assertEqual(told, [])
                 self.assertTrue(torch.equal(graph(x), model(x)))
+
+    def test_recorded_twice_before_the_first_step(self):
+        """As TensorBoard's add_graph does: torch.jit compares two recordings."""
+        model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(True), nn.Linear(8, 3))
+        with remedies(*ASKED, of="no step"):
+            graph = torch.jit.trace(model, torch.randn(6, 8))
+        self.assertNotIn("detach", str(graph.graph))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,10 @@ class Cannot(Exception):
     """This call cannot be cut into pieces; the message is the reason that the user reads."""
 
 
+class Together(Cannot):
+    """The same, because samples were seen to meet."""
+
+
 _WHOLE = (torch.int64, torch.int32)
 
 

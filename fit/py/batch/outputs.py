@@ -9,7 +9,7 @@ import torch
 
 from ..calls import autocast, tree
 from .draws import Draws
-from .inputs import Cannot, is_tensor
+from .inputs import Cannot, Together, is_tensor
 from .joined import Joined
 from .losses import Rule
 
@@ -85,7 +85,7 @@ def judge(rows: int, name: str, a: Any, b: Any, ab: Any) -> Any:
                     return Output(name, ROWS, dim, rounding=apart(joined, ab))
                 if _close_interleaved(rows, dim, a, b, ab):
                     return Output(name, ROWS, dim, interleaved=True)
-    return Cannot(
+    return Together(
         "output %s of a sample depends on the other samples of the batch: samples interact"
         % (name or "0")
     )

@@ -9,17 +9,18 @@ arguments changed in place.
 
 import contextlib
 import math
-from typing import Any, Callable, Iterator, Optional, Set
+from typing import Any, Callable, Dict, Iterator, Optional, Set, Tuple
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ..calls import again, bounds, generators, keepsakes, outermost, packing, tree, weights
 from ..calls.autocast import is_on_anywhere
 from ..calls.modules import one_line
 from ..memory import room
 from . import draws, losses
-from .inputs import Cannot, is_tensor
-from .outputs import LOSS, ROWS, Findings, close, judge, leafwise, may_use_tf32
+from .inputs import Cannot, Together, is_tensor
+from .outputs import LOSS, ROWS, Findings, apart, close, judge, leafwise, may_use_tf32
 from .without_dropout import in_backward, without_dropout
 
 # times that chance is given to mix rows: a permutation of five rows leaves the first two alone once
@@ -47,10 +48,42 @@ def _with_or_without_autocast(
 ) -> Any:
     try:
         return _try_out(module, call, inputs, first, second, autocast=False)
+    except Together:
+        if not is_on_anywhere() or not _rounds_by_itself(module, call, inputs, first):
+            raise
+        return _try_out(module, call, inputs, first, second, autocast=True)
     except Cannot:
         if not is_on_anywhere():
             raise
         return _try_out(module, call, inputs, first, second, autocast=True)
+
+
+def _rounds_by_itself(
+    module: torch.nn.Module, call: Callable[..., Any], inputs: Any, rows: Any
+) -> bool:
+    """Whether a module computes in half precision where nobody asks it to."""
+    bench, seen = _Bench(module, call, inputs), _Halves()
+    with bench.undisturbed(), seen:
+        bench.run(rows)
+    return seen.found
+
+
+class _Halves(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if is_tensor(result) and result.dtype in (torch.float16, torch.bfloat16):
+            self.found = True
+        return result
 
 
 def _try_out(
@@ -77,12 +110,13 @@ def _try_out(
                     "it draws random numbers itself, so nobody can tell whether its samples "
                     "interact"
                 )
-        if chancy and not bad:  # what the comparison saw may have been luck
+        if not bad and chancy:  # what the comparison saw may have been luck
             bench.see_rows_apart(first, second, outputs)
+        elif not bad:
+            bench.see_rows_alone(first, second, outputs)
         if bad:
-            raise Cannot(
-                str(bad[0])
-            )  # one that this frame does not hold, or it would hold the frame in turn
+            # one that this frame does not hold, or it would hold the frame in turn
+            raise type(bad[0])(str(bad[0]))
         for index, (output, values) in enumerate(zip(outputs, leafwise(a, b, ab))):
             if output.kind == LOSS:
                 output.candidates = bench.settle(output, index, values, first, second)
@@ -164,6 +198,12 @@ APART, APART_IN_HALF = (
     0.05,
 )  # of a parameter's gradient by which sums in another order never differ
 
+# Of the largest result, what other rows beside some may make of theirs: shapes inside may change.
+ALONE = 1e-5
+# Of a parameter's gradient, by which rows apart and together differ in full precision, at the most
+# times what rows in another order differ by, and in any case.
+ORDERS, LEAST = 20, 2e-5
+
 SOME = 65536  # elements of a parameter's gradient that are compared
 
 # of the largest gradient, below which a parameter's is rounding, as of the bias of attention's keys
@@ -175,8 +215,8 @@ def _add_up(gradients: Any, shares: Any, most: Any) -> bool:
     their shares. most: what of it may be missing.
     """
     table = []
-    for apart, other, together in gradients:
-        parts = [s * g.double() for s, g in zip(shares, (apart, other)) if g is not None]
+    for one, other, together in gradients:
+        parts = [s * g.double() for s, g in zip(shares, (one, other)) if g is not None]
         if not parts or together is None:
             continue
         size = max(float(g.norm()) for g in parts + [together])
@@ -479,6 +519,30 @@ class _Bench:
                         % (output.name or "0")
                     )
 
+    def see_rows_alone(self, first: Any, second: Any, outputs: Any) -> None:
+        """Raises Together where the first rows' results change with the rows beside them, by
+        however little: kernels see the same shapes, so what does not meet stays equal to the bit,
+        or differs by no more than two runs of the same do.
+        """
+        if not any(o.kind == ROWS for o in outputs):
+            return
+        start, results = generators.read(self.module), []
+        with without_dropout(self.ignored):
+            for rows in (second, second, first[:1] * len(second)):
+                generators.put_back(start)
+                results.append(tree.flatten(self.run(first + rows))[0])
+        for output, *three in zip(outputs, *results):
+            if output.kind != ROWS or not three[0].is_floating_point():
+                continue
+            if three[0].shape != three[2].shape:
+                continue  # it goes by what the rows hold, and may compute with other kernels
+            a, again, other = (output.rows_of(t, len(first), len(first + second)) for t in three)
+            if apart(other, a) > max(ALONE, 4 * apart(again, a)):
+                raise Together(
+                    "output %s of a sample depends on the other samples of the batch: samples "
+                    "interact" % (output.name or "0")
+                )
+
     def confirm(self, outputs: Any, few: Any) -> None:
         """Raises Cannot where many rows are treated otherwise than the few that were tried: a
         module may go by the size of its batch.
@@ -539,13 +603,13 @@ class _Bench:
         if len(candidates) > 1 and self._may_mark_labels():
             candidates = self._filter_by_marked_labels(output, candidates, first, second)
         if not candidates:
-            raise Cannot(
+            raise Together(
                 "the %s of several samples is not a weighted mean or sum of their own losses"
                 % _loss(output.name)
             )
         candidates = self.filter_by_gradients(candidates, index, first, second)
         if not candidates:
-            raise Cannot(
+            raise Together(
                 (
                     "the %s has a small part that is not a mean or sum over samples, as its "
                     "gradients show"
@@ -580,24 +644,47 @@ class _Bench:
             return candidates
         pieces = [self.inputs.flat(self.inputs.pick(rows))[0] for rows in (first, second)]
         most = APART_IN_HALF if self.half else max(APART, self._tf32())
+        if not self.half:
+            most = min(most, max(LEAST, ORDERS * self._rounding(index, first, second, gradients)))
         return [
             rule
             for rule in candidates
             if _add_up(gradients, [float(s) for s in rule.shares(pieces)], most)
         ]
 
+    def _rounding(self, index: int, first: Any, second: Any, gradients: Any) -> float:
+        """What rounding makes of gradients here: of the rows in another order against those given,
+        the largest difference of a parameter's.
+        """
+        try:
+            other = self._gradients_of(index, [second + first], [self.call])[0]
+        except Exception as why:
+            del why  # out of memory too
+            return math.inf
+        sizes = [
+            (float(g.norm()), float((g - h).norm()))
+            for (_, _, g), h in zip(gradients, other)
+            if g is not None and h is not None
+        ]
+        largest = max([size for size, _ in sizes], default=0.0)
+        return max([error / size for size, error in sizes if size > TINY * largest], default=0.0)
+
     def _gradients(self, index: int, first: Any, second: Any) -> Any:
         """Gradients of the loss at that leaf of the result, parameter by parameter: of rows apart,
         apart, and together.
         """
+        calls = *self.calls(first, second), self.call
+        return list(zip(*self._gradients_of(index, (first, second, first + second), calls)))
+
+    def _gradients_of(self, index: int, groups: Any, calls: Any) -> Any:
+        """The same of each group of rows, each with its call."""
         parameters = [p for p in self.module.parameters() if p.requires_grad]
         start, found = generators.read(self.module), []
         alone = getattr(
             self.module, "no_sync", contextlib.nullcontext
         )  # other ranks know nothing of this
-        calls = *self.calls(first, second), self.call
         with without_dropout(self.ignored), torch.enable_grad(), alone():
-            for rows, call in zip((first, second, first + second), calls):
+            for rows, call in zip(groups, calls):
                 generators.put_back(start)
                 loss = tree.flatten(self.run(rows, call))[0][index]
                 with in_backward():
@@ -606,7 +693,7 @@ class _Bench:
                     [None if g is None else g.reshape(-1)[:SOME].clone() for g in gradients]
                 )
                 del gradients, loss  # three sets of gradients may be more than there is room for
-        return list(zip(*found))
+        return found
 
     def _may_mark_labels(self) -> Any:
         """transformers' models take labels, and -100 in them is ignored by contract."""
