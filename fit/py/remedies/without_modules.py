@@ -87,6 +87,9 @@ class WithoutModules:
         return sent
 
     def _pack(self, tensor: torch.Tensor) -> Any:
+        if torch.jit.is_tracing():
+            with _unrecorded():
+                return tensor.detach()
         if self._around is None and not self.stopped:
             self._begin(tensor)
         return tensor.detach() if self.stopped else self._away.pack(tensor)
@@ -124,6 +127,17 @@ class WithoutModules:
                     limit=self._around.limit,
                 )
         self._away.next_step(self._most)
+
+
+@contextlib.contextmanager
+def _unrecorded() -> Iterator[None]:
+    """What runs here is no part of the graph that torch.jit records."""
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(state)
 
 
 class _Kept(Away):
