@@ -34,7 +34,7 @@ def _calls(calls: Any, say: Callable[..., Any], budget: bool = False) -> None:
         for id in calls:
             say("declined", "needs torch 2.1 or newer, this is " + torch.__version__, id=id)
         return
-    from .calls import outermost
+    from .calls import drawn, outermost
     from .choose import governor, step
     from .measure import cost
     from .memory import floor, room
@@ -61,6 +61,7 @@ def _calls(calls: Any, say: Callable[..., Any], budget: bool = False) -> None:
             )
         )
         step.listen_to_optimizers()
+        drawn.watch()
 
 
 def _together(some: Any) -> Any:

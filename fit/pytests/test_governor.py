@@ -226,7 +226,7 @@ class Choice(unittest.TestCase):
             self.assertEqual(found, wanted, (free, amplifies))
         equal.seconds, pieces.seconds = 1.0, 0.5
         self.assertFalse(g.is_equal_without_state([[equal, pieces]], 1e6 - state, "GAN"))
-        pieces.seconds = 0.95  # times the price of rounding: more
+        pieces.seconds = 0.98  # times the price of rounding: more
         self.assertTrue(g.is_equal_without_state([[equal, pieces]], 1e6 - state, "GAN"))
         g.state.active = True
         self.assertFalse(g.is_equal_without_state([[equal, pieces]], 1e6 - state, "GAN"))

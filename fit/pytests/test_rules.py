@@ -284,7 +284,7 @@ class Choosing(unittest.TestCase):
     def test_equal_to_the_bit_is_worth_something(self):
         split = choice(50, 10, 1.0, share=microbatch.Share(2), pieces=4)
         self.assertFalse(split.bitwise)
-        self.assertGreater(split.price, choice(50, 10, 1.05).price)
+        self.assertGreater(split.price, choice(50, 10, 1.04).price)
         self.assertLess(split.price, choice(50, 10, 1.5).price)
 
     def test_the_fattest_parts_first(self):
@@ -318,8 +318,8 @@ class Choosing(unittest.TestCase):
             lambda free: search.frugal([whole, blocks, away], free, spacious=True),
             lambda free: search.equal_for_first_step([whole, blocks, away], free, "differs"),
         ):
-            self.assertIs(of(110), blocks)
-            self.assertIs(of(90), away)
+            self.assertIs(of(72), blocks)  # with what stays of one more call
+            self.assertIs(of(69), away)
 
 
 class WhatIsLeftOver(unittest.TestCase):
@@ -373,7 +373,7 @@ class WhatRanThrough(unittest.TestCase):
         self.assertFalse(self.keeps(pieces, away, why))
         self.assertTrue(self.keeps(away, pieces, why, peak=96))
         self.assertFalse(self.keeps(away, pieces, why, peak=98))
-        self.assertTrue(self.keeps(away, pieces, "", half=True))
+        self.assertFalse(self.keeps(away, pieces, "", half=True))
         # On a CPU there is no second try.
         self.assertTrue(self.keeps(twice, pieces, why, peak=89, is_card=False))
         self.assertFalse(self.keeps(twice, pieces, why, peak=91, is_card=False))

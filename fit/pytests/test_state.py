@@ -7,11 +7,12 @@ import re
 import types
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from _memroom_probe.fit.calls import again
+from _memroom_probe.fit.calls import again, drawn, refers
 from _memroom_probe.fit.choose import choices, search, traits
 from _memroom_probe.fit.choose.case import Case
 from _memroom_probe.fit.measure import run
@@ -436,7 +437,7 @@ class Amplified(unittest.TestCase):
             self.assertEqual(case is penalised, "no remedy makes that part" in told.text(), told)
 
     def test_draws_from_results_are_seen_in_the_script(self):
-        for line, drawn in (
+        for line, found in (
             ("action = Categorical(logits=self.actor(h)).sample()", True),
             ("nxt = torch.multinomial(logits.softmax(-1), 1)", True),
             ("ids = multinomial(probs[:, -1], num_samples=1)", True),
@@ -449,7 +450,17 @@ class Amplified(unittest.TestCase):
             ("loss = SparseCategoricalCrossentropy(from_logits=True)", False),
             ("rows = frame.sample(100)", False),
         ):
-            self.assertEqual(bool(re.search(traits.DRAWS, line)), drawn, line)
+            self.assertEqual(bool(re.search(traits.DRAWS, line)), found, line)
+
+    def test_samples_that_are_only_shown_do_not_count(self):
+        """Whether a script draws is known once it has: a text is printed after many steps."""
+        with mock.patch.object(refers, "script_says", lambda pattern: pattern == traits.DRAWS):
+            with remedies(*tight("micro_batch"), of="no step"):
+                self.assertEqual(traits.amplifies(), "")
+                torch.distributions.Categorical(logits=torch.zeros(3, 4)).sample()
+                self.assertIn("drawn from the model's own results", traits.amplifies())
+            self.assertFalse(drawn.has())
+        self.assertIsInstance(torch.multinomial, types.BuiltinFunctionType)
 
     def test_a_usual_training_is_not_alarmed(self):
         with remedies(*tight("micro_batch"), of="no step") as told:

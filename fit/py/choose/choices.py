@@ -21,12 +21,10 @@ from ..remedies.checkpointing import Part
 WORK_FOR_LOSS = 8
 # was measured: log-probabilities and another gradient, fp32
 WORK_IN_HALF = 12  # and a copy in fp32 where the outputs are in half precision
-# times its seconds that a choice is worth which adds in another order: an optimizer may make much
-# of little
-ROUNDING = 1.1
-# the same where pieces differ by more: other masks of dropout, or sums in half precision
+# times its seconds that a choice is worth which adds in another order, as accumulation by hand does
+ROUNDING = 1.05
+# the same where pieces draw other random numbers
 COARSE = 1.6
-FORWARD = 1 / 3  # share of a step's computation
 # share of a step that each piece costs at the least: eight models on a card took 1.02 to 1.21 times
 # as long in two pieces, half of them more than 1.06
 A_PIECE = 0.04
@@ -61,7 +59,7 @@ class Choice:
     all_away: bool = False  # and whatever more there is
     keep: Optional[float] = None  # bytes that stay at the most, however long a batch is
     kind: str = ""  # choices of one kind differ in how far they go only
-    coarse: bool = False  # its results differ by more than the rounding of full precision
+    coarse: bool = False  # its pieces draw other random numbers
 
     @property
     def bitwise(self) -> bool:
@@ -104,7 +102,7 @@ def _choice(
     """A Choice with its seconds."""
     choice = Choice(words, needs, stays, twice, checkpoint=checkpoint, **more)
     choice.seconds = _seconds(cost, rows, choice.pieces) * (
-        1 + FORWARD * twice
+        1 + cost.forward * twice
     ) + choice.offload * max(2 / TRAVEL, cost.travel)
     return choice
 

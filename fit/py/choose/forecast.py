@@ -5,6 +5,7 @@ how wrong it is: once as a difference, and from two steps with different choices
 the difference grows with what is predicted.
 """
 
+import math
 from typing import Dict, List, Optional, Tuple
 
 MOST = 1.0  # bytes that may be missing for each byte that is predicted, at the most
@@ -44,6 +45,10 @@ class Forecast:
         # Where more was predicted and no more taken, the peak was at another moment, which says
         # nothing of this one.
         self._last = predicted, real if flat else took
+
+    def took(self, predicted: float) -> float:
+        """Bytes that the last step took, where it was predicted to need so many; else infinity."""
+        return self._last[1] if self._last[0] == predicted else math.inf
 
     def missed(self) -> float:
         """Bytes by which a prediction was too low at the most; below 0 where none was."""

@@ -260,7 +260,8 @@ class Look:
         offload = means.may_offload(it.around)
         candidates = list(choices.all_of(seen.inputs, seen.plan, seen.cost, offload))
         for choice in candidates:
-            choice.coarse = not choice.bitwise and traits.is_coarse(module, seen.plan)
+            if not choice.bitwise and seen.plan is not None:
+                choice.coarse = seen.plan.equivalence != "exact"
         most = means.most_away(it.around)
         candidates = [c for c in candidates if c.offload <= most]
         if means.factor == 1 and it.around.is_card:

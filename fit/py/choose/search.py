@@ -67,7 +67,7 @@ def frugal(
 def equal_for_first_step(
     candidates: Sequence[Choice], free: float, amplifies: str
 ) -> Optional[Choice]:
-    """Where a training amplifies rounding, or pieces differ by more than that: what is equal to
+    """Where a training amplifies rounding, or pieces draw other random numbers: what is equal to
     the bit and needs least, as long as there is room for it and for what stays of one more call;
     else None. Where gradients are differentiated again nothing that runs twice, if there is another
     way.
@@ -83,12 +83,12 @@ def equal_for_first_step(
 
 def _near(candidates: Sequence[Choice], free: float) -> Sequence[Choice]:
     """What sends nothing to host memory, where something of it is equal to the bit and leaves room
-    for two calls like it: the first step would wait until the kernel has found as many pages and
-    pinned them.
+    for what stays of a call like it: the first step would wait until the kernel has found as many
+    pages and pinned them. A forward pass that runs out is made again with less.
     """
     here = [c for c in candidates if not c.offload]
     equal = [c for c in here if c.bitwise and c.remedies()]
-    room = [c for c in equal if with_others(c) <= FRUGAL_EQUAL * free]
+    room = [c for c in equal if c.needs + c.stays <= free]
     return here if room else candidates
 
 

@@ -25,7 +25,7 @@ from .search import (
 )
 from .step import Step
 from .telling import tell_choice
-from .traits import has_several_optimizers
+from .traits import amplifies, has_several_optimizers
 from .unmeasured import Unmeasured
 from .unwatched import LOOSER, Unwatched
 
@@ -166,6 +166,8 @@ class Settling:
     def _watched(self, step: Step, cases: Counts, stays: float, new: bool) -> _Watched:
         first = not all(case.settled for case in cases)
         if first:
+            for case in cases:
+                case.amplifies = case.amplifies or amplifies()
             # imports that the first calls set off may leave cycles with frames in them, and the
             # frames hold tensors
             gc.collect()
@@ -201,8 +203,11 @@ class Settling:
         wall = self._teller.take_wall()
         # The next batch may be a little longer.
         slack = 0 if self.varies else (1 - room.SAFETY) / 2 * limit
-        self._rooms[frozenset(seen.cases)] = seen.cases, free
-        if not wall and now <= free + slack:
+        # What was seen to fit need not be predicted to, by what another kind of choice took.
+        ran = not seen.first and not self.varies and seen.step.around.is_card
+        ran = ran and seen.forecast.took(now) <= seen.budget - seen.beside()
+        self._rooms[frozenset(seen.cases)] = seen.cases, max(free, now) if ran else free
+        if not wall and (ran or now <= free + slack):
             if seen.new:
                 return
             if not seen.first:
@@ -284,7 +289,7 @@ class Settling:
         with less. Half of the usual reserve is left, because the next step may need more. On a CPU
         running out is the end: the whole reserve is left, and batches must not differ there.
         """
-        if not any(case.amplifies or case.half for case in cases):
+        if not any(case.amplifies for case in cases):
             return False
         if not step.around.is_card and self.varies:
             return False

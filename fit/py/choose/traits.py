@@ -1,15 +1,14 @@
 """What can be told of a module, a call or the whole training before anything is measured."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 
 from ..batch.inputs import is_tensor
-from ..calls import autocast, refers, tree
+from ..calls import autocast, drawn, refers, tree
 from ..measure import rounding
 from ..memory import room
 from ..remedies import activation_budget
-from ..remedies.microbatch import Plan
 from .choices import Choice
 from .search import AGAIN, runs_twice
 
@@ -40,11 +39,6 @@ MATCHES = (
 def has_convolutions(module: torch.nn.Module) -> bool:
     """Whether a library may want work spaces for it."""
     return any(isinstance(m, torch.nn.modules.conv._ConvNd) for m in module.modules())
-
-
-def is_coarse(module: torch.nn.Module, plan: Optional[Plan]) -> bool:
-    """Whether pieces differ by more than the rounding of full precision."""
-    return plan is not None and plan.equivalence != "exact" or is_half(module)
 
 
 def is_half(module: torch.nn.Module) -> bool:
@@ -111,15 +105,16 @@ def picks(module: torch.nn.Module, call: Callable[..., Any], inputs: Any) -> str
 
 
 def amplifies() -> str:
-    """Why small differences grow in this training, as far as that can be seen; or nothing. AGAIN is
-    read from the script, because it shows itself only in the first backward pass.
+    """Why small differences grow in this training, as far as that can be seen so far; or nothing.
+    AGAIN is read from the script, because it shows itself only in the first backward pass. What a
+    script draws after its first step is shown to people, as a rule.
     """
     optimizers = room.optimizers()
     if refers.script_says(r"create_graph\s*=\s*True"):
         return AGAIN
     if any(type(o).__name__ == "LBFGS" for o in optimizers):
         return "LBFGS takes its steps from differences of gradients"
-    if refers.script_says(DRAWS):
+    if drawn.has() and refers.script_says(DRAWS):
         return "samples are drawn from the model's own results, and a rounding error can change one"
     if refers.script_says(MATCHES):
         return "the loss picks among the model's results, and a rounding error can change a pick"

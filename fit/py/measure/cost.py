@@ -23,6 +23,8 @@ from . import speed
 from .parts import Record, take_apart
 from .run import by_grad, differentiate, one, put_back, way_to_gradients
 
+FORWARD = 1 / 3  # share of a step that the forward pass is taken for where that was not timed
+
 
 @dataclasses.dataclass
 class Cost:
@@ -48,6 +50,7 @@ class Cost:
     repeats: bool = True  # a second run gives the same results
     recomputable: bool = True  # and the backward pass bears checkpointing
     floor: float = 0.0  # seconds that a micro-batch takes at the least, where that is known
+    forward: float = FORWARD  # share of both passes' seconds that the forward pass takes
 
 
 GRAINS = (1 / 4, 1 / 14)  # of what is saved, the most that one part may save
@@ -120,6 +123,7 @@ def cost(
         repeats=second.repeats,
         recomputable=second.repeats and not second.once and not weights.changed(module),
         floor=known.floor if known is not None else 0.0,
+        forward=known.forward if known is not None else FORWARD,
     )
 
 

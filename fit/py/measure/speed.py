@@ -27,6 +27,7 @@ class Speed:
 
     row: float  # for each row, where there are many
     floor: float  # of a piece, at the least
+    forward: float  # share of the forward pass
 
 
 def of(
@@ -51,7 +52,7 @@ def of(
             many = _fastest(room, lambda: _ahead(call, inputs, rows))
     except Exception:  # out of memory too: what a line tells has to do
         return None
-    return Speed(floor / ahead * many / rows, floor)
+    return Speed(floor / ahead * many / rows, floor, min(max(ahead / floor, 0.2), 0.5))
 
 
 def _rows_with_room(rows: int, few: int, line: Tuple[float, float], room: Any) -> int:
