@@ -38,9 +38,12 @@ def forget() -> None:
 
 def has_memory(tensor: torch.Tensor) -> bool:
     """Whether the tensor is one piece of memory that can be read: not one that torch.func wraps,
-    nor the zeros of a derivative that nobody stores, nor one of a sparse or nested kind.
+    nor the zeros of a derivative that nobody stores, nor one of a sparse or nested kind, nor one
+    that computes by itself, and may have no content yet.
     """
     if tensor.layout != torch.strided or tensor.is_nested or tensor._is_zerotensor():
+        return False
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return False
     return not _is_wrapped(tensor)
 

@@ -13,7 +13,7 @@ from typing import Any, Collection, Iterator, List, Optional, Sequence, Tuple
 from ..batch.inputs import Inputs
 from ..measure.cost import Cost
 from ..measure.spaces import Moment
-from ..remedies import microbatch
+from ..remedies import accumulate, microbatch
 from ..remedies.checkpointing import Part
 
 # bytes that a loss over the whole batch makes for each element of the outputs beside the one
@@ -57,6 +57,8 @@ class Choice:
     whole: bool = False  # the whole call is checkpointed
     offload: float = 0.0  # bytes that wait in host memory
     all_away: bool = False  # and whatever more there is
+    results: float = 0.0  # bytes of results beside the loss that may come late
+    late: bool = False  # they are left out of what is needed: nobody reads them
     keep: Optional[float] = None  # bytes that stay at the most, however long a batch is
     kind: str = ""  # choices of one kind differ in how far they go only
     coarse: bool = False  # its pieces draw other random numbers
@@ -70,6 +72,14 @@ class Choice:
     def price(self) -> float:
         """What choices are compared by."""
         return self.seconds * (1 if self.bitwise else COARSE if self.coarse else ROUNDING)
+
+    def with_late(self, late: bool) -> "Choice":
+        """The same where results beside the loss are left out, or put together."""
+        if late == self.late or not self.results:
+            return self
+        more = -self.results if late else self.results
+        needs, stays = self.needs + more, self.stays + more
+        return dataclasses.replace(self, needs=needs, stays=stays, late=late)
 
     def remedies(self) -> List[str]:
         """Ids of the remedies that this is made of."""
@@ -156,13 +166,14 @@ def all_of(
         )
     if plan is not None and (accumulates or cost.recomputable):
         paid, more = _drawing(plan, cost, beside, rows)
-        yield from _pieces(inputs, accumulates, paid, more, cost.peak_row, cost.saved_row, ())
+        late = accumulates and outputs >= accumulate.LARGE
+        yield from _pieces(inputs, accumulates, paid, more, cost.peak_row, cost.saved_row, (), late)
         for parts in cost.grains[:1]:
             saved_row = max(cost.saved_row - _gain(parts), 0)
             peak_row = max(
                 cost.peak_row - _gain(parts) + max(p.saved for p in parts), cost.output_row
             )
-            yield from _pieces(inputs, accumulates, paid, more, peak_row, saved_row, parts)
+            yield from _pieces(inputs, accumulates, paid, more, peak_row, saved_row, parts, late)
     if offload:
         yield from _offloaded(rows, cost, beside)
 
@@ -266,6 +277,7 @@ def _pieces(
     peak_row: float,
     saved_row: float,
     parts: Sequence[Part],
+    late: bool = False,
 ) -> Iterator[Choice]:
     rows, elements = inputs.rows, inputs.elements_per_row()
     outputs = cost.output_row * rows
@@ -291,6 +303,7 @@ def _pieces(
                 parts,
                 share=microbatch.Share(size, 0, elements),
                 pieces=count,
+                results=outputs if late else 0.0,
                 kind="pieces with %d blocks" % len(parts),
             )
             continue

@@ -19,6 +19,7 @@ from .search import (
     cheaper,
     cheapest_if_equal,
     half_way,
+    least,
     roomier,
     runs_twice,
     together,
@@ -144,6 +145,7 @@ class Settling:
         }
         if not cases:
             return
+        self._see_what_is_read(cases, step)
         if step.around is None:
             self._unwatched.settle(cases)
             return
@@ -151,6 +153,32 @@ class Settling:
             if not any(mark.choice is ran for ran in mark.case.ran):
                 mark.case.ran.append(mark.choice)
         self._choose(self._watched(step, cases, stays, new))
+
+    def _see_what_is_read(self, cases: Counts, step: Step) -> None:
+        """Large results beside a loss that nobody reads are left out of what calls are planned to
+        need; those that are read are put together in each call, instead of computed when they are
+        read, and calls are planned for that.
+        """
+        for case in cases:
+            plan = case.plan
+            if plan is None or not (plan.reads or plan.left_out):
+                continue
+            late = not plan.reads
+            plan.assembles = not late
+            known = {id(c): c.with_late(late) for c in (case.choice, *case.candidates)}
+            if all(known[id(c)] is c for c in case.candidates):
+                continue
+            case.candidates = [known[id(c)] for c in case.candidates]
+            choice, around = known[id(case.choice)], step.around
+            if around is None:
+                around = self._means.around(case.module())
+                self.step.observe(around, gradients_of(cases))
+            free = self._means.free(around, around.held())
+            if not late and choice.needs > free:
+                fitting = [c for c in case.candidates if c.needs <= free] or case.candidates
+                choice = least(fitting, lambda c: c.needs)
+            case.settled = False
+            self._cases.use({case: choice})
 
     def _may_be_followed_by_others(self, step: Step) -> bool:
         """Whether these calls are seen waiting together for the first time in a loop with several

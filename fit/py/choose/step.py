@@ -10,6 +10,7 @@ import torch
 from ... import made
 from ..batch.inputs import is_tensor
 from ..calls import tree
+from ..remedies.unread import is_unread
 from .case import Case
 from .company import Companies, Counts
 from .search import AGAIN, largest, together
@@ -94,7 +95,8 @@ class Step:
         alive = {
             id(t): t for m in self.marks for t in (ref() for ref in m.results) if t is not None
         }
-        return sum(t.numel() * t.element_size() for t in alive.values())
+        there = [t for t in alive.values() if not is_unread(t)]
+        return sum(t.numel() * t.element_size() for t in there)
 
     def optimizer_begins(self) -> None:
         """Whatever was differentiated again has been by now, even where its graph is still held."""

@@ -8,7 +8,7 @@ their part is computed by running the pieces again.
 """
 
 import contextlib
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import torch
 
@@ -18,6 +18,9 @@ from ..batch.losses import weighted
 from ..batch.outputs import LOSS, ROWS, SAME
 from ..calls import generators, outermost, tree
 from ..calls.again import bears_no_grad
+from . import unread
+
+LARGE = 16 << 20  # bytes from which on a result is put together only when somebody reads it
 
 
 class NotHere(Exception):
@@ -62,8 +65,10 @@ def run(
         raise NotHere("an argument of the model needs a gradient of its own")
     work = _Pieces(calls, plan, pieces, sizes, shares, parameters)
     begin, total = _sequence_number(), None
+    names: List[str] = []
     sums: Dict[Any, Any] = {}
-    slots = [o.joined(inputs.rows) for o in plan.outputs]
+    slots: List[Any] = [o.joined(inputs.rows) for o in plan.outputs]
+    late = _Late(plan, len(sizes))
     for i, rows in enumerate(sizes):
         if before_piece:
             before_piece()
@@ -71,19 +76,63 @@ def run(
         loss = out[work.index]
         _add_gradients(sums, loss, plan.scale.last, begin)
         total = loss.detach() if total is None else total + loss.detach()
-        _collect(slots, plan.outputs, out, rows)
+        _collect(slots, plan.outputs, late.leave_out(out), rows)
+        names = names or tree.paths(rebuild(out))
         del out, loss
-    slots = [s.result() if isinstance(s, Joined) else s for s in slots]
+    slots = [
+        late.result(at, names[at], work, total) if at in late.kinds else _joined(s)
+        for at, s in enumerate(slots)
+    ]
     slots[work.index] = total
     if sums:
         _attach(slots, work, plan, sums)
     return rebuild(slots)
 
 
+def _joined(slot: Any) -> Any:
+    return slot.result() if isinstance(slot, Joined) else slot
+
+
+class _Late:
+    """The results that are put together only if somebody reads them."""
+
+    def __init__(self, plan: Any, pieces: int) -> None:
+        self.plan, self.pieces = plan, pieces
+        self.kinds: Dict[int, Any] = {}  # place among the results -> (dtype and device, shape)
+
+    def leave_out(self, out: Any) -> Any:
+        """The results of a piece, with None for those that come late."""
+        if self.plan.assembles:
+            return out
+        kept = list(out)
+        for at, (output, value) in enumerate(zip(self.plan.outputs, out)):
+            if output.kind == ROWS and self._is_large(at, value):
+                length = value.shape[output.dim] + (
+                    self.kinds[at][1][output.dim] if at in self.kinds else 0
+                )
+                shape = [*value.shape[: output.dim], length, *value.shape[output.dim + 1 :]]
+                self.kinds[at] = value.new_empty(0), shape
+                kept[at] = None
+        return kept
+
+    def _is_large(self, at: int, value: torch.Tensor) -> bool:
+        return at in self.kinds or value.numel() * value.element_size() * self.pieces >= LARGE
+
+    def result(self, at: int, name: str, work: Any, loss: torch.Tensor) -> torch.Tensor:
+        like, shape = self.kinds[at]
+        self.plan.left_out += 1
+        source = unread.Source(
+            lambda: work.again(at), loss, self.plan.note_read, unread.may_be_read(name)
+        )
+        made: torch.Tensor = unread.Unread(source, like, shape)
+        return made
+
+
 def _collect(slots: Any, outputs: Any, out: Any, rows: int) -> None:
     for at, (output, value) in enumerate(zip(outputs, out)):
         if output.kind == ROWS:
-            slots[at].add(value.detach(), rows)
+            if value is not None:
+                slots[at].add(value.detach(), rows)
         elif output.kind == SAME:
             if is_tensor(value) and value.grad_fn is not None:
                 raise NotHere("output %s needs its graph" % output.name)
@@ -217,6 +266,18 @@ class _Pieces:
             for i, o in enumerate(self.plan.outputs)
             if o.kind == ROWS and outputs[i].is_floating_point()
         ]
+
+    def again(self, at: int) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Runs all pieces again for a result that is read after all: the result and the loss."""
+        joined, total = self.plan.outputs[at].joined(sum(self.sizes)), None
+        for i, rows in enumerate(self.sizes):
+            state = _as_it_was(self.generators[i], self.autocast)
+            with torch.no_grad(), outermost.inside(), self.parameters, state:
+                out, _ = self.forward(i)
+            joined.add(out[at], rows)
+            total = out[self.index] if total is None else total + out[self.index]
+        assert total is not None
+        return joined.result(), total
 
     def gradients(self, variables: Any, arriving: Any, create_graph: Any) -> Any:
         """Runs all pieces again for gradients that arrived at some outputs: {leaf index:

@@ -242,6 +242,12 @@ class Plan:
         self.equivalence = "expected" if findings.random and not self.again else "exact"
         self.rounding = max([o.rounding for o in findings.outputs], default=0.0)
         self.scale = accumulate.Scale()
+        self.assembles = False  # large results beside the loss are put together in each call
+        self.left_out = 0  # how often they were not
+        self.reads = 0  # and were read all the same
+
+    def note_read(self) -> None:
+        self.reads += 1
 
     def loss_of(self, result: Any) -> Any:
         leaves = tree.flatten(result)[0]
