@@ -56,6 +56,8 @@ TINY_TESTS = {
     "all",
     "sum",
 }
+# a known operand of this value decides the result, whatever the other is
+DECIDING = {"bitwise_and": False, "logical_and": False, "bitwise_or": True, "logical_or": True}
 ROUTERS = {"topk", "sort", "argsort", "argmax", "argmin", "multinomial"}
 NOISE = {
     "rand": torch.rand,
@@ -247,8 +249,18 @@ class Values:
             outs[0].__dict__[TWIN] = torch.tensor(TRUTHS[name]).expand(outs[0].shape)
         elif name in ROUTERS:
             self.route(func, args, kwargs, outs)
+        elif self.decided(name, args, outs):
+            outs[0].__dict__[TWIN] = torch.tensor(DECIDING[name]).expand(outs[0].shape)
         elif not name.startswith("_amp_"):  # the scaler's finding (no infinities) stays
             self.forget(outs)
+
+    @staticmethod
+    def decided(name: str, args: tuple[Any, ...], outs: list[torch.Tensor]) -> bool:
+        """Whether an operand that is known leaves only one result."""
+        if name not in DECIDING or outs[0].dtype is not torch.bool:
+            return False
+        twins = [twin_of(a) if isinstance(a, torch.Tensor) else torch.tensor(a) for a in args]
+        return any(t is not None and bool((t == DECIDING[name]).all()) for t in twins)
 
     def route(
         self,

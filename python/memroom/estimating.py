@@ -246,7 +246,13 @@ class Rehearsed:
         self.target: dict[str, Any] = answer["target"]["target"]
 
     def start(self) -> bool:
-        notebook._find_probe()
+        try:
+            notebook._find_probe()
+            import _memroom_probe.rehearse.inside as inside
+        except ImportError as error:
+            raise RehearsalError(
+                "%s: install the wheel with pip, which brings it" % error
+            ) from None
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -261,8 +267,6 @@ class Rehearsed:
             _ends_with_parent()
             self.answers.leave()
             self._quieten()
-            from _memroom_probe.rehearse import inside
-
             self.rehearsal = inside.begin(self.target, self.record)
         except BaseException as error:
             self.broke(error)
@@ -294,6 +298,12 @@ class Rehearsed:
 
     def broke(self, error: BaseException) -> NoReturn:
         """Writes down what the code raised, and ends the process. SystemExit is an end."""
+        try:
+            self._broke(error)
+        finally:
+            os._exit(1)
+
+    def _broke(self, error: BaseException) -> None:
         from _memroom_probe.rehearse import inside
 
         rehearsal = getattr(self, "rehearsal", None)
@@ -312,7 +322,6 @@ class Rehearsed:
                 json.dump(told, file)
             if rehearsal is not None:
                 rehearsal.write("end")
-        os._exit(1)
 
     # in the parent
 

@@ -179,6 +179,7 @@ def _find_probe() -> None:
     except ImportError:
         here = os.path.dirname(os.path.abspath(__file__))
         sys.path.append(os.path.join(here, os.pardir, os.pardir, "probe", "py"))
+        import _memroom_probe  # noqa: F401
 
 
 def _command() -> Optional[str]:

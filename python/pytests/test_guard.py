@@ -115,6 +115,30 @@ def test_errors_name_the_way_out(code, says):
         memroom.estimate(code)
 
 
+def test_a_loop_ends_where_a_known_value_decides():
+    """As beam search does: better answers may come (nobody knows), but the length is reached."""
+    passes = []
+
+    def work():
+        x = torch.randn(4, 512, device="cuda")
+        for length in range(9):
+            hopeful = (torch.nn.functional.linear(x, x) > 0).any()
+            short = torch.full((), length < 2, dtype=torch.bool, device="cuda")
+            passes.append(torch.zeros(64 << 20, dtype=torch.uint8, device="cuda"))
+            if not (hopeful & short) and (hopeful | ~short):
+                return
+        raise AssertionError("it went on")
+
+    assert memroom.estimate(work).allocated // (64 << 20) == 3
+
+
+def test_without_the_probe(monkeypatch):
+    """A package that was copied without it has no child that ends wordlessly."""
+    monkeypatch.setitem(sys.modules, "_memroom_probe.rehearse.inside", None)
+    with pytest.raises(memroom.RehearsalError, match="install the wheel"):
+        memroom.estimate(Net(), (64, 512))
+
+
 def test_a_child_that_hangs_or_leaves_children():
     def hangs():
         if os.fork() == 0:
