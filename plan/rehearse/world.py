@@ -259,6 +259,7 @@ def _transformers(module: Any, rehearsal: Rehearsal) -> None:
         warn(WEIGHTS)
         if not hasattr(config, "to_dict"):
             config = _config(cls, config or name, kwargs)
+        config.name_or_path = name  # where TRL reads a reference from
         options = {}
         dtype = dtype if dtype is not None else torch_dtype
         if dtype in (None, "auto"):
