@@ -5,16 +5,11 @@
 Each model is estimated in two ways in one process (the model and a sample; the training function)
 and rehearsed as a script of its own. The last lines compare what a test takes on the host with what
 the same test takes rehearsed.
-
-    python bench/guard/models.py --memroom bin/memroom --card
-
-On a machine with a card: memroom.estimate of other models, beside what each of them takes there.
 """
 
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import json
 import os
 import subprocess
@@ -163,33 +158,6 @@ MODELS: dict[str, Callable[[], Made]] = {
 }
 
 
-large = {"hidden_size": 768, "num_hidden_layers": 6, "num_attention_heads": 12}
-larger = dict(large, intermediate_size=3072, vocab_size=32000)
-LONG = (8, 512)
-CARD: dict[str, Callable[[], Made]] = {
-    "resnet34": seen("resnet34", 64, 3, 224, 224),
-    "wide_resnet50_2": seen("wide_resnet50_2", 32, 3, 224, 224),
-    "resnext50_32x4d": seen("resnext50_32x4d", 32, 3, 224, 224),
-    "vgg16_bn": seen("vgg16_bn", 32, 3, 224, 224),
-    "mnasnet1_0": seen("mnasnet1_0", 64, 3, 224, 224),
-    "regnet_x_800mf": seen("regnet_x_800mf", 64, 3, 224, 224),
-    "efficientnet_v2_s": seen("efficientnet_v2_s", 16, 3, 224, 224),
-    "vit_b_32": seen("vit_b_32", 64, 3, 224, 224),
-    "swin_v2_t": seen("swin_v2_t", 16, 3, 256, 256),
-    "maxvit_t": seen("maxvit_t", 8, 3, 224, 224),
-    "convnext_small": seen("convnext_small", 16, 3, 224, 224),
-    "alexnet": seen("alexnet", 256, 3, 224, 224),
-    "electra": spoken("Electra", LONG, **large, intermediate_size=3072),
-    "phi": spoken("Phi", LONG, **larger),
-    "gemma": spoken("Gemma", LONG, **larger, head_dim=64),
-    "opt": spoken("OPT", LONG, **large, ffn_dim=3072, word_embed_proj_dim=768),
-    "bloom": spoken("Bloom", LONG, hidden_size=768, n_layer=6, n_head=12, vocab_size=32000),
-    "gpt_neox": spoken("GPTNeoX", LONG, **larger),
-    "falcon": spoken("Falcon", LONG, **large, vocab_size=32000),
-    "olmo": spoken("Olmo", LONG, **larger),
-}
-
-
 def train(model: nn.Module, sample: Any, device: str, steps: int = 3) -> None:
     model.to(device)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
@@ -207,39 +175,8 @@ def train(model: nn.Module, sample: Any, device: str, steps: int = 3) -> None:
 
 def script(name: str) -> None:
     torch.manual_seed(0)
-    model, sample = (MODELS | CARD)[name]()
+    model, sample = MODELS[name]()
     train(model, sample, "cuda")
-
-
-def on_card(name: str) -> bool:
-    """Prints what a model takes on the card and what is estimated."""
-    import memroom
-
-    line = [sys.executable, __file__, "--script", name, "--peaks"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-500:])
-    there = json.loads(done.stdout.splitlines()[-1])
-    e = memroom.estimate(lambda: script(name), gpu="h200")
-    apart = [e.allocated / there[0] - 1, e.reserved / there[1] - 1]
-    print(
-        "%-20s %12d allocated %12d reserved on the card; estimated %+.2f %% and %+.2f %%"
-        % (name, *there, *(100 * a for a in apart)),
-        flush=True,
-    )
-    return max(map(abs, apart)) <= 0.01
-
-
-def all_on_card(memroom: str, names: list[str]) -> None:
-    """Each model in a process of its own, some at a time: an estimate forks."""
-    line = [sys.executable, __file__, "--memroom", memroom, "--card"]
-
-    def ends(name: str) -> int:
-        return subprocess.call([*line, name])
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        good = list(pool.map(ends, names)).count(0)
-    print("%d of %d models within 1 %% of the card" % (good, len(names)))
 
 
 def of_rehearsal(memroom: str, name: str, gpu: str) -> tuple[int, int, int]:
@@ -256,23 +193,15 @@ def main() -> None:
     parser.add_argument("--memroom", default="bin/memroom")
     parser.add_argument("--gpu", default="RTX4090")
     parser.add_argument("--script")
-    parser.add_argument("--peaks", action="store_true")
-    parser.add_argument("--card", action="store_true")
     parser.add_argument("names", nargs="*")
     asked = parser.parse_args()
     if asked.script:
         script(asked.script)
-        if asked.peaks:
-            print([torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()])
         return
     os.environ["MEMROOM_BINARY"] = os.path.abspath(asked.memroom)
     sys.path.insert(0, os.path.join(HERE, os.pardir, os.pardir, "python"))
     import memroom
 
-    if asked.card and len(asked.names) == 1:
-        sys.exit(0 if on_card(asked.names[0]) else 1)
-    if asked.card:
-        return all_on_card(asked.memroom, asked.names or list(CARD))
     equal, host, rehearsed = 0, 0.0, 0.0
     names = asked.names or list(MODELS)
     for name in names:
