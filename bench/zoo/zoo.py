@@ -89,7 +89,7 @@ class Zoo:
         self.lock = threading.Lock()
         self.room, self.taken = threading.Condition(), 0  # of the card, by scripts that are timed
         self.end = time.time() + options.seconds
-        if options.what == "measure" and "fit" in options.kinds:
+        if options.what == "measure" and "fit" in options.kinds and not self.host:
             self.context = int(subprocess.check_output([options.python, "-c", CONTEXT]))
         self.rows: dict[tuple[str, str], Row] = {}
         if os.path.exists(options.results):

@@ -38,6 +38,13 @@ def install(remedies: Any, say: Callable[..., Any]) -> None:
 
             keras_calls.watch_tapes(tensorflow, say)
 
+    def before_tensorflow(_: Any) -> None:
+        from .memory import heap
+
+        say("note", heap.spare_for_tensorflow(), id="micro_batch")
+
+    if any((r.get("params") or {}).get("limit") for r in remedies):  # of host memory
+        imports.before_import("tensorflow", before_tensorflow)
     imports.when_imported("torch", with_torch)
     imports.when_imported("tensorflow", with_tensorflow)
     imports.when_imported("keras", with_keras)

@@ -18,7 +18,7 @@ from _memroom_probe.fit.batch.inputs import any_inputs
 from _memroom_probe.fit.choose import choices, governor, means, telling
 from _memroom_probe.fit.choose.case import case_of
 from _memroom_probe.fit.measure import cost as measure
-from _memroom_probe.fit.memory import room
+from _memroom_probe.fit.memory import heap, room
 from _memroom_probe.fit.remedies.checkpointing import Part
 from torch import nn
 from training import remedies
@@ -34,7 +34,7 @@ class Peak(unittest.TestCase):
         x = torch.ones(48 << 18)
         x.mul_(2)
         del x
-        room.heap.give_back(at_once=True)  # it may have been a hole of the heap
+        heap.heap.give_back(at_once=True)  # it may have been a hole of the heap
         self.assertLess(around.held(), before + 16 * MIB)
         self.assertGreaterEqual(around.peak(), before + 44 * MIB)
         around.start_peak()

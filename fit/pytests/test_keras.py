@@ -110,22 +110,22 @@ class Accumulation(unittest.TestCase):
             self.assertSame(whole.get_weights(), pieces.get_weights())
             self.assertSame(before, after)
 
-    def test_other_masks_are_told(self):
-        for rate, want in ((0.0, "exact"), (0.5, "expected")):
-            keras.utils.set_random_seed(0)
-            layers = [keras.layers.Dense(16), keras.layers.Dropout(rate), keras.layers.Dense(3)]
-            model = keras.Sequential([keras.Input((8,))] + layers)
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            model.compile(keras.optimizers.Adam(1e-2), loss)
-            fields = []
-            of_keras.apply(
-                keras,
-                [{"id": "micro_batch", "params": {"pieces": 4}}],
-                lambda kind, text, fields=fields, **f: fields.append(f["equivalence"]),
-            )
-            self.run_fit(model)
-            self.tearDown()
-            self.assertEqual(fields, [want], rate)
+    def test_schedules(self):
+        """A learning rate that follows the steps goes down by batches, not by their pieces."""
+
+        def scheduled():
+            model = network()
+            rate = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
+            model.compile(keras.optimizers.SGD(rate), "sparse_categorical_crossentropy")
+            return model
+
+        whole, pieces = scheduled(), scheduled()
+        before = self.run_fit(whole).history["loss"]
+        self.with_pieces()
+        after = self.run_fit(pieces).history["loss"]
+        self.assertIn("each computed again", self.told[0][1])
+        self.assertSame(whole.get_weights(), pieces.get_weights())
+        self.assertSame(before, after)
 
     def test_datasets(self):
         def dataset(**more):
@@ -221,6 +221,37 @@ class Draws(keras.layers.Layer):
         return x + tf.random.normal(tf.shape(x))
 
 
+class Seeded(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.numbers = keras.random.SeedGenerator(3)
+
+
+class Paths(Seeded):
+    """Stochastic depth: a sample has one number."""
+
+    def call(self, x, training=None):
+        shape = (keras.ops.shape(x)[0], 1)
+        return x * keras.ops.floor(0.5 + keras.random.uniform(shape, seed=self.numbers))
+
+
+class Merged(Seeded):
+    """Several rows of what is drawn belong to a sample."""
+
+    def call(self, x):
+        parts = keras.ops.reshape(x, (-1, 4))
+        parts = parts + keras.random.normal(keras.ops.shape(parts), seed=self.numbers)
+        return keras.ops.reshape(parts, keras.ops.shape(x))
+
+
+class Transposed(Seeded):
+    """The samples are the second dimension of what is drawn."""
+
+    def call(self, x):
+        drawn = keras.random.normal((x.shape[1], keras.ops.shape(x)[0]), seed=self.numbers)
+        return x + keras.ops.transpose(drawn)
+
+
 class Centred(keras.layers.Layer):
     def call(self, x):
         return x - tf.reduce_mean(x, axis=0)
@@ -293,35 +324,43 @@ class Loops(unittest.TestCase):
             self.assertSame(want[0], got[0])
             self.assertSame(want[1], got[1])
 
-    def test_same_masks_in_both_computations(self):
-        """With dropout, the gradient is that of the masks that the outputs were computed with."""
+    def test_random_numbers(self):
+        """Each piece draws what the whole batch would: dropout, noise, paths left out."""
+        makers = {
+            "dropout": lambda: keras.layers.Dropout(0.5),
+            "a mask for all steps": lambda: keras.Sequential(
+                [
+                    keras.layers.Reshape((4, 4)),
+                    keras.layers.SpatialDropout1D(0.5),
+                    keras.layers.Flatten(),
+                ]
+            ),
+            "noise": lambda: keras.layers.GaussianNoise(0.3),
+            "paths": Paths,
+            "merged rows": Merged,
+        }
+        for name, layer in makers.items():
+            for how, rows in (("eager", [64, 33, 2, 1]), ("compiled", [64]), ("open", [64, 33, 1])):
+                self.tearDown()
+                want = self.train(lambda: mlp(layer()), own, how, rows=rows)
+                self.told.clear()
+                self.with_pieces()
+                got = self.train(lambda: mlp(layer()), own, how, rows=rows)
+                self.assertEqual({kind for kind, _ in self.told}, {"applied"}, (name, how))
+                self.assertSame(want[0], got[0])
+                self.assertSame(want[1], got[1])
 
-        class Noted(keras.layers.Layer):
-            """Linear: its weight's gradient is the sum of what the mask let through."""
-
-            def __init__(self):
-                super().__init__()
-                self.dropout = keras.layers.Dropout(0.5, seed=1)
-                self.weight = self.add_weight(shape=(), initializer="ones")
-
-            def call(self, x, training=False):
-                return self.dropout(x, training=training) * self.weight
-
-        self.with_pieces()
-        layer = Noted()
-
-        def gradient(x):
-            with tf.GradientTape() as tape:
-                out = layer(x, training=True)
-                total = tf.reduce_sum(out)
-            return total, tape.gradient(total, layer.weight.value)
-
-        before = None
-        for how in (gradient, tf.function(gradient)):
-            total, found = how(tf.constant(self.x))
-            self.assertLess(abs(float(total - found)), 1e-3)
-            self.assertNotEqual(before, float(total))  # and each batch has masks of its own
-            before = float(total)
+    def test_other_numbers_are_told(self):
+        for layer, want in ((keras.layers.Dropout(0.5), "exact"), (Transposed(), "expected")):
+            self.tearDown()
+            fields = []
+            of_keras.apply(
+                keras,
+                [{"id": "micro_batch", "params": {"pieces": 4}}],
+                lambda kind, text, fields=fields, **f: fields.append(f["equivalence"]),
+            )
+            self.train(lambda layer=layer: mlp(layer), own, "eager")
+            self.assertEqual(fields[0], want, layer)
 
     def test_declined(self):
         for layer, words in (

@@ -674,7 +674,7 @@ class Sizes(unittest.TestCase):
         with contextlib.ExitStack() as patched:
             for name, value in (("_of_cgroup", job), ("_ranks_here", ranks)):
                 patched.enter_context(mock.patch.object(room, name, lambda value=value: value))
-            patched.enter_context(mock.patch.object(room, "_give_back_at_once", lambda: None))
+            patched.enter_context(mock.patch.object(room, "give_back_at_once", lambda: None))
             patched.enter_context(mock.patch.object(room.HostRoom, "held", lambda self: own))
             return room.HostRoom(limit).limit
 

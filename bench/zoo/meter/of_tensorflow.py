@@ -34,10 +34,15 @@ def variables() -> list[Any]:
     return [v for o in OPTIMIZERS for v in getattr(o, "_trainable_variables", [])]
 
 
+def updates(optimizer: Any) -> int:
+    """Where Keras accumulates, its counter goes up with each part of a batch."""
+    return int(optimizer._iterations.numpy()) // (optimizer.gradient_accumulation_steps or 1)
+
+
 def note(result: Any = None) -> None:
     import numpy
 
-    if sum(int(o.iterations.numpy()) for o in OPTIMIZERS if o.built) <= len(STAMPS):
+    if sum(updates(o) for o in OPTIMIZERS if o.built) <= len(STAMPS):
         return
     STAMPS.append(time.perf_counter())
     if hasattr(result, "get_value"):  # Keras' logs

@@ -2,14 +2,13 @@
 not there yet.
 """
 
-import ctypes
 import os
-import time
 from typing import Any
 
 import torch
 
 from ... import context, made
+from .heap import give_back_at_once, heap
 
 made.install(torch)
 
@@ -89,7 +88,7 @@ class HostRoom:
 
     def __init__(self, limit: Any = None) -> None:
         whole = int(limit) if limit else _cgroup_limit()
-        _give_back_at_once()
+        give_back_at_once()
         job = _of_cgroup()
         # Pages of libraries count too: a cgroup that has no room for them crawls before it kills.
         pages = job["mapped"] if job else UNKNOWN_PAGES * whole
@@ -183,47 +182,6 @@ def _ranks_here() -> Any:
     size = torch.distributed.get_world_size()
     here = os.environ.get("LOCAL_WORLD_SIZE", "")
     return min(size, int(here)) if here.isdigit() and int(here) else size
-
-
-def _give_back_at_once() -> None:
-    """glibc raises the size from which blocks are mapped on their own after each large free, and
-    then keeps what is freed: a heap full of holes. A fixed size, glibc's own first one, keeps it at
-    what is really used: pieces of 94 rows of a small network took 494 MiB with it and 973 MiB with
-    1 MiB, below which their tensors came from the heap.
-    """
-    try:
-        ctypes.CDLL(None).mallopt(-3, 1 << 17)  # M_MMAP_THRESHOLD
-        heap.wanted = True
-    except (OSError, AttributeError):
-        pass  # another C library
-
-
-class Heap:
-    """What the C library keeps of freed memory, given back to the kernel: small tensors come from
-    its heap, and what stays between them holds the rest. Of use where training is on the CPU.
-    """
-
-    COSTS = 0.03  # share of the time that this may take at the most
-
-    def __init__(self) -> None:
-        self.wanted, self._next = False, 0.0
-        self._trim: Any = None
-        try:
-            self._trim = ctypes.CDLL(None).malloc_trim
-        except (OSError, AttributeError):
-            pass  # another C library
-
-    def give_back(self, at_once: bool = False) -> None:
-        """Called between pieces of work. at_once: whatever it costs."""
-        begin = time.monotonic()
-        if not self.wanted or self._trim is None or begin < self._next and not at_once:
-            return
-        self._trim(0)
-        end = time.monotonic()
-        self._next = end + (end - begin) / self.COSTS
-
-
-heap = Heap()
 
 
 def host_free() -> Any:

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from ..batch import draws
 from ..batch.inputs import is_tensor
 from ..calls import generators, lent, moving, outermost, tree
-from ..memory.room import heap
+from ..memory.heap import heap
 
 
 @dataclasses.dataclass(eq=False)

@@ -6,7 +6,7 @@ the program's loss sees the whole batch, and the gradients of slices add up to t
 mathematics is the same in loops of one's own, in train_step and in fit, eagerly and in a
 tf.function. That holds where no row depends on another, no variable is set and no random number
 comes from elsewhere than Keras' own seeds: each is tried before a layer is cut. Seeds are put back
-for the second computation, so that it draws the same masks.
+for each slice, so that all draw what the whole batch would have drawn (keras_draws).
 """
 
 import contextlib
@@ -17,9 +17,11 @@ import threading
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
+from ..memory.heap import heap
+from . import keras_draws
+
 ROWS = 4  # of the trial
 OPEN = 16  # stands for a length that is not known while a function is traced
-APART = 1 << 16  # by which the seeds of two slices differ: more than a call draws
 NO_CALL = (
     "no Keras model or layer is called under the tape: where a network is written as functions, "
     "there is no call to split. What helps in the script: a tape for each part of the batch, and "
@@ -93,11 +95,13 @@ class Calls:
         self.tf, self.keras, self.pieces, self.say = tf, keras, pieces, say
         # layer -> why it is not cut, or None
         self.known: weakref.WeakKeyDictionary[Any, Optional[str]] = weakref.WeakKeyDictionary()
+        self.draws_others: weakref.WeakSet[Any] = weakref.WeakSet()  # than the whole batch would
         self.told: Set[Tuple[str, Optional[int]]] = set()
         self.paused = 0  # depth of fits in which Keras itself accumulates
         self.original: Any = None
 
     def install(self) -> None:
+        keras_draws.install(self.tf)
         layer = self.keras.layers.Layer
         original = self.original = layer.__call__
 
@@ -112,10 +116,14 @@ class Calls:
 
     def _call(self, layer: Any, call: Any, args: Any, kwargs: Any) -> Any:
         _met.add("cut")
+        heap.give_back()
         cut = Cut(self.tf, layer, call, args, kwargs)
         why = cut.why_not()
         if layer not in self.known or why:
-            self.known[layer] = why = why or Trial(self.tf, cut).why_not()
+            trial = Trial(self.tf, cut)
+            self.known[layer] = why = why or trial.why_not()
+            if trial.draws_others:
+                self.draws_others.add(layer)
             if why and (layer.name, None) not in self.told:
                 self.told.add((layer.name, None))
                 self.say("declined", "%s: %s" % (layer.name, why), id="micro_batch")
@@ -133,7 +141,7 @@ class Calls:
             "%s: batches%s in %d pieces, each computed again for its gradients"
             % (layer.name, " of %d" % cut.rows if cut.rows else "", pieces),
             id="micro_batch",
-            equivalence="expected" if cut.seeds() else "exact",
+            equivalence="expected" if layer in self.draws_others else "exact",
             rows=cut.rows or 0,
             pieces=pieces,
         )
@@ -231,17 +239,17 @@ class Cut:
         seeds = [v.value for v in self.seeds()]
         slices = _Slices(tf, inputs[0], self.rows, pieces)
 
-        def seeded(begun: List[Tensor], number: Any) -> None:
+        def seeded(begun: List[Tensor]) -> None:
             for variable, state in zip(seeds, begun):
-                step = tf.cast(number, state.dtype) * tf.constant(APART, state.dtype)
-                variable.assign(state + tf.stack([tf.zeros_like(step), step]))
+                variable.assign(state)
 
         def whole(*xs: Tensor) -> Any:
             begun = [tf.identity(v) for v in seeds]
 
             def forward(number: Any) -> List[Tensor]:
-                seeded(begun, number)
-                return self.on([slices.of(x, number) for x in xs])
+                seeded(begun)
+                with slices.drawing(number):
+                    return self.on([slices.of(x, number) for x in xs])
 
             with record.stop_recording():
                 outputs = slices.joined(forward)
@@ -252,12 +260,13 @@ class Cut:
                 floats = [n for n, x in enumerate(xs) if x.dtype.is_floating]
 
                 def part(number: Any) -> Tuple[List[Tensor], List[Tensor]]:
-                    seeded(begun, number)
+                    seeded(begun)
                     mine = [slices.of(x, number) for x in xs]
                     sources = [mine[n] for n in floats] + watched
                     with tf.GradientTape(watch_accessed_variables=False) as tape:
                         tape.watch(sources)
-                        results = self.on(mine)
+                        with slices.drawing(number):
+                            results = self.on(mine)
                     pairs = [
                         (result, slices.of(grad, number))
                         for result, grad in zip(results, grads)
@@ -273,8 +282,7 @@ class Cut:
                     return found[: len(floats)], found[len(floats) :]
 
                 rows, sums = slices.summed(part, [xs[n].dtype for n in floats], watched)
-                for variable, state in zip(seeds, after):
-                    variable.assign(state)
+                seeded(after)
                 given: List[Optional[Tensor]] = [None] * len(xs)
                 for n, grad in zip(floats, rows):
                     given[n] = grad
@@ -308,9 +316,18 @@ class _Slices:
 
     def of(self, x: Tensor, number: Any) -> Tensor:
         if self.size is None:
-            return x[number * self.rows // self.count : (number + 1) * self.rows // self.count]
+            begin, end = self._ends(number)
+            return x[begin:end]
         more = len(x.shape) - 1
         return self.tf.slice(x, [number * self.size] + [0] * more, [self.size] + [-1] * more)
+
+    def _ends(self, number: Any) -> Tuple[Any, Any]:
+        return number * self.rows // self.count, (number + 1) * self.rows // self.count
+
+    def drawing(self, number: Any) -> Any:
+        """Meanwhile random numbers are those of this piece."""
+        begin, end = self._ends(number)
+        return keras_draws.of_piece(self.rows, begin, self.size or end - begin)
 
     def joined(self, forward: Callable[[Any], List[Tensor]]) -> List[Tensor]:
         """The outputs of all pieces, put together."""
@@ -423,6 +440,7 @@ class Trial:
 
     def __init__(self, tf: Any, cut: Cut) -> None:
         self.tf, self.cut = tf, cut
+        self.draws_others = False  # two pieces draw other numbers than the whole batch
 
     def why_not(self) -> Optional[str]:
         try:
@@ -475,7 +493,19 @@ class Trial:
             other[n] = tf.concat([flat[n][:half]] * 2 + [flat[n][2 * half :]], 0)
         if not self._same(first, again(other, 0), half):
             return "what it computes for a row depends on the other rows of the batch"
+        self.draws_others = bool(states) and not self._same(first, self._halves(flat, again), rows)
         return None
+
+    def _halves(self, flat: List[Any], again: Callable[[List[Any], int], List[Tensor]]) -> Any:
+        slices = _Slices(self.tf, flat[self.cut.places[0]], len(flat[self.cut.places[0]]), 2)
+        parts = []
+        for number in range(slices.count):
+            mine = list(flat)
+            for n in self.cut.places:
+                mine[n] = slices.of(flat[n], number)
+            with slices.drawing(number):
+                parts.append(again(mine, 0))
+        return [self.tf.concat(outputs, 0) for outputs in zip(*parts)]
 
     def _sample(self, number: int, t: Tensor) -> Tensor:
         """A few rows of an input; made up where it is not there yet, while a function is traced."""

@@ -55,6 +55,8 @@ def _accumulate(keras: Any, pieces: int, say: Callable[..., Any], calls: Any) ->
     ) -> Any:
         source = _Dataset(x) if _is_dataset(x) else _Arrays(x, batch_size or 32)
         reason = _why_not(keras, self) or source.why_not()
+        if calls is not None and not reason and _draws(self):
+            reason = "calls in pieces draw what the whole batch would"
         if reason and calls is None:
             keras_calls.told()
             say("declined", "%s: %s" % (self.name, reason), id="micro_batch")
@@ -171,6 +173,8 @@ def _why_not(keras: Any, model: Any) -> Any:
         return keras_calls.OLD_KERAS
     if model.optimizer.gradient_accumulation_steps:
         return "the script accumulates itself"
+    if not isinstance(model.optimizer._learning_rate, keras.Variable):
+        return "its learning rate follows a schedule, which would count micro-batches"
     if model.optimizer.built:
         return "the optimizer has been used before"
     if type(model).train_step is not _own_step(model):
