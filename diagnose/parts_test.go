@@ -361,7 +361,7 @@ func TestOrderStatistics(t *testing.T) {
 	}
 }
 
-// TestCapacityOfAFailure: what was reserved and free, or the highest limit that explains it.
+// TestCapacityOfAFailure: what was reserved and free, or the lowest limit that explains it.
 func TestCapacityOfAFailure(t *testing.T) {
 	for _, c := range []struct {
 		o                  OOMEvent // sizes in MiB
@@ -373,9 +373,9 @@ func TestCapacityOfAFailure(t *testing.T) {
 		{OOMEvent{Request: 100, Reserved: 900, Allocated: 850, DeviceFree: 10}, 900, 910, false, false, 40},
 		{OOMEvent{Request: 60, Reserved: 900, Allocated: 850, DeviceFree: 10}, 900, 910, false, true, 0},
 		{OOMEvent{Request: 61, Reserved: 900, Allocated: 850, DeviceFree: 10}, 900, 910, false, false, 1},
-		{OOMEvent{Request: 100, Reserved: 900, Allocated: 850, DeviceFree: 100}, 950, 999, true, true, 0},
-		{OOMEvent{Request: 100, Reserved: 900, Allocated: 900, DeviceFree: 100}, 950, 999, true, false, 50},
-		{OOMEvent{Request: 1, Reserved: 900, Allocated: 900, DeviceFree: 20}, 900, 919, true, false, 1},
+		{OOMEvent{Request: 100, Reserved: 900, Allocated: 850, DeviceFree: 100}, 950, 950, true, true, 0},
+		{OOMEvent{Request: 100, Reserved: 900, Allocated: 900, DeviceFree: 100}, 950, 950, true, false, 50},
+		{OOMEvent{Request: 1, Reserved: 900, Allocated: 900, DeviceFree: 20}, 900, 900, true, false, 1},
 		{OOMEvent{Request: 1, Reserved: 900, Allocated: 900, DeviceFree: 19}, 900, 919, false, true, 0},
 	} {
 		o := c.o
@@ -383,13 +383,9 @@ func TestCapacityOfAFailure(t *testing.T) {
 			*b *= event.MiB
 		}
 		o.judge(c.peak * event.MiB)
-		capacity := (o.Capacity() + event.MiB - 1) / event.MiB
-		if o.Limited {
-			capacity-- // a byte below the limit that would have passed
-		}
 		if o.Limited != c.limited || o.Fragmented != c.fragments || o.Missing != c.missing*event.MiB ||
-			capacity != c.capacity {
-			t.Errorf("%+v: %+v, capacity %d", c.o, o, capacity)
+			o.Capacity() != c.capacity*event.MiB {
+			t.Errorf("%+v: %+v, capacity %d", c.o, o, o.Capacity())
 		}
 	}
 }

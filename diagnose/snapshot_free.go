@@ -113,11 +113,11 @@ func (o *OOMEvent) judge(reservedPeak event.Bytes) {
 	}
 }
 
-// Capacity is the most that could be reserved when the request failed: the card's, or the highest
-// limit that explains it.
+// Capacity is what could certainly be reserved when the request failed: the card's, or the lowest
+// limit that explains it. A setting that needs more of a limit is not known to help.
 func (o *OOMEvent) Capacity() event.Bytes {
 	if o.Limited {
-		return max(o.LimitLow, o.LimitHigh-1)
+		return o.Reserved + o.Room
 	}
 	return o.Reserved + o.DeviceFree
 }
