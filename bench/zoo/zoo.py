@@ -3,6 +3,7 @@
     zoo.py sources --mirrors DIR --to DIR          take the sources out of git mirrors
     zoo.py measure --sources DIR --what alone,watch,fit,hand,rehearse --results FILE ...
     zoo.py table --results FILE                    print what was measured
+    zoo.py rehearse --sources DIR --results FILE   rehearse all, beside the card's figures
 
 Results are one line a script and kind of run; what is there already is not measured again.
 """
@@ -80,6 +81,13 @@ def take_sources(repos: dict[str, list[str]], mirrors: Path, to: Path) -> None:
         print(name, commit[:8], flush=True)
 
 
+def read(path: str) -> dict[tuple[str, str], Row]:
+    if not os.path.exists(path):
+        return {}
+    rows = map(json.loads, open(path))
+    return {(row["script"], row["kind"]): row for row in rows}
+
+
 class Zoo:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -91,11 +99,7 @@ class Zoo:
         self.end = time.time() + options.seconds
         if options.what == "measure" and "fit" in options.kinds and not self.host:
             self.context = int(subprocess.check_output([options.python, "-c", CONTEXT]))
-        self.rows: dict[tuple[str, str], Row] = {}
-        if os.path.exists(options.results):
-            for line in open(options.results):
-                row = json.loads(line)
-                self.rows[row["script"], row["kind"]] = row
+        self.rows = read(options.results)
 
     def prepare(self, name: str) -> Path:
         """Copies a script's repository, patches it and makes its data, once."""
@@ -158,18 +162,17 @@ class Zoo:
         with tempfile.TemporaryDirectory() as folder:
             home = os.path.join(folder, "home")
             env = self.environment(script, place, folder, home, kind) | (turn or {})
-            row = run(
-                self.around(name, kind) + command,
-                env,
-                place / script.get("at", "."),
-                min(self.options.limit, self.end - time.time()),
-            )
+            limit = min(self.options.limit, self.end - time.time())
+            row = run(self.around(name, kind) + command, env, place / script.get("at", "."), limit)
+            if row["exit"] == 124 and limit < self.options.limit:
+                return  # cut by the end of all: measured when it goes on
             out = os.path.join(folder, "out.json")
             if os.path.exists(out):
                 row |= json.load(open(out))
             row |= recorded(home)
+            answer = row.pop("answer")
             if kind == "rehearse":
-                row |= rehearsed(row["text"])
+                row |= rehearsed(answer)
         row |= {"script": name, "kind": kind}
         with self.lock:
             self.rows[name, kind] = row
@@ -232,21 +235,22 @@ def run(command: list[str], env: dict[str, str], at: Path, limit: float) -> Row:
         errors="replace",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        text, _ = process.communicate(timeout=max(1.0, limit))
+        out, text = process.communicate(timeout=max(1.0, limit))
         code = process.returncode
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)
         try:
-            text, _ = process.communicate(timeout=10)
+            out, text = process.communicate(timeout=10)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            text, _ = process.communicate()
+            out, text = process.communicate()
         code = 124
-    return {"exit": code, "wall": round(time.time() - began, 1), "text": text[-20000:]}
+    wall = round(time.time() - began, 1)
+    return {"exit": code, "wall": wall, "text": (text + out)[-20000:], "answer": out}
 
 
 def recorded(home: str) -> Row:
@@ -263,16 +267,22 @@ def recorded(home: str) -> Row:
     return row
 
 
-def rehearsed(text: str) -> Row:
-    """The plan in the output of a script that prints things of its own."""
-    for at in (i for i, c in enumerate(text) if c == "{" and (i == 0 or text[i - 1] == "\n")):
-        try:
-            plan = json.JSONDecoder().raw_decode(text[at:])[0]
-        except ValueError:
-            continue
-        if "reserved_peak" in plan:
-            return {"said_reserved": plan["reserved_peak"], "allocated": plan["allocated_peak"]}
-    return {}
+def rehearsed(answer: str) -> Row:
+    """What the plan says: of its interval, what is left for reserved bytes."""
+    try:
+        plan = json.loads(answer)
+    except ValueError:
+        return {}
+    if "reserved_peak" not in plan:
+        return {"why": plan.get("error", "")}
+    rest = plan["device_peak"] - plan["reserved_peak"]
+    return {
+        "said_reserved": plan["reserved_peak"],
+        "low": plan["low"] - rest,
+        "high": plan["high"] - rest,
+        "phases": {p["phase"]: p["reserved"] for p in plan.get("phases") or []},
+        "warnings": plan.get("warnings") or [],
+    }
 
 
 def apart(a: list[float], b: list[float]) -> float | None:
@@ -284,7 +294,7 @@ def apart(a: list[float], b: list[float]) -> float | None:
 def keep(rows: dict[tuple[str, str], Row], path: str) -> None:
     """Writes what the table needs: distances instead of losses, and no output of the scripts."""
     small = ["exit", "steps", "ms", "blocks", "reserved", "allocated", "attempts", "probe_share"]
-    small.append("said_reserved")
+    small += ["said_reserved", "low", "high", "why", "wall"]
     with open(path, "w") as out:
         for (name, kind), row in sorted(rows.items()):
             kept = {"script": name, "kind": kind} | {k: row[k] for k in small if k in row}
@@ -301,10 +311,8 @@ def keep(rows: dict[tuple[str, str], Row], path: str) -> None:
 
 def table(rows: dict[tuple[str, str], Row], scripts: dict[str, Row]) -> None:
     names = sorted({name for name, _ in rows})
-    print(
-        "| script | reserved, GiB | fit | losses apart | its own noise | generators | rehearsed |"
-    )
-    print("|---|--:|---|--:|--:|---|--:|")
+    print("| script | reserved, GiB | fit | losses apart | its own noise | generators |")
+    print("|---|--:|---|--:|--:|---|")
     for name in names:
         alone, fit = rows.get((name, "alone"), {}), rows.get((name, "fit0.65"), {})
         done = fit.get("exit") == 0 and fit.get("steps", 0) >= alone.get("steps", 1)
@@ -314,9 +322,6 @@ def table(rows: dict[tuple[str, str], Row], scripts: dict[str, Row]) -> None:
             cells.append("-" if distance is None else "%.1e" % distance)
         same = fit.get("generators_same")
         cells.append("-" if same is None else "same" if same else "differ")
-        said = rows.get((name, "rehearse"), {}).get("said_reserved")
-        apart = said and "reserved" in alone and said / alone["reserved"] - 1
-        cells.append("%+.1f %%" % (100 * apart) if apart is not None and said else "-")
         print("| " + " | ".join(cells) + " |")
     print()
     print("| script | ms a step | a second run | watched | its own account | fit | by hand |")
@@ -332,6 +337,36 @@ def table(rows: dict[tuple[str, str], Row], scripts: dict[str, Row]) -> None:
         share = rows.get((name, "watch"), {}).get("probe_share")
         shown.insert(3, "%.2f %%" % (100 * share) if share is not None else "-")
         print("| " + " | ".join([name, *shown]) + " |")
+
+
+def rehearsals(rows: dict[tuple[str, str], Row], card: dict[tuple[str, str], Row]) -> None:
+    """What each rehearsal says beside what the card reserved, and how many are how near."""
+    counts: dict[str, int] = {}
+    print("| script | reserved, GiB | said | high by low | s | |")
+    print("|---|--:|--:|--:|--:|---|")
+    for (name, kind), row in sorted(rows.items()):
+        if kind != "rehearse":
+            continue
+        true, said = card.get((name, "alone"), {}).get("reserved"), row.get("said_reserved")
+        cells, word = [name, "-", "-", "-", "%.0f" % row["wall"]], "no figure of the card"
+        if true:
+            cells[1] = "%.2f" % (true / 2**30)
+        if said:
+            cells[3] = "%.2f" % (row["high"] / row["low"])
+        if said and true:
+            off = said / true - 1
+            cells[2] = "%+.2f %%" % (100 * off)
+            near = "equal" if off == 0 else "within 1 %" if abs(off) <= 0.01 else "further"
+            inside = row["low"] <= true <= row["high"]
+            word = near + ("" if inside else ", outside its interval")
+        elif not said:
+            word = "no answer"
+        counts[word] = counts.get(word, 0) + 1
+        why = "" if said else ": " + (row.get("why") or "exit %s" % row["exit"]).strip()
+        print("| " + " | ".join([*cells, word + why.replace("\n", " ")[:200]]) + " |")
+    print()
+    for word, count in sorted(counts.items()):
+        print("%s: %d" % (word, count))
 
 
 def slower(
@@ -415,7 +450,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=("sources", "measure", "table"))
+    parser.add_argument("what", choices=("sources", "measure", "rehearse", "table"))
     parser.add_argument("--mirrors", type=Path)
     parser.add_argument("--to", type=Path)
     parser.add_argument("--manifest", default="manifest.toml")
@@ -434,6 +469,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.what == "sources":
         return take_sources(manifest(options.manifest)[0], options.mirrors, options.to)
+    if options.what == "rehearse":
+        options.kinds, options.kept, options.at_once = "rehearse", True, 2
     zoo = Zoo(options)
     if options.what == "table":
         if options.keep:
@@ -466,6 +503,8 @@ def main() -> None:
 
     with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
         list(pool.map(all_kinds, names))
+    if options.what == "rehearse":
+        rehearsals(zoo.rows, read(str(HERE / "h200.jsonl")))
 
 
 if __name__ == "__main__":
