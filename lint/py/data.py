@@ -4,8 +4,7 @@ import ast
 import re
 from typing import Any, Iterator, List, Optional, Set, Tuple
 
-from . import evidence
-from .flow import container_of, in_order, variables
+from .flow import in_order, variables
 from .names import FUNCTIONS, File, constant, key, keyword, method, own, targets, walk, walk_here
 from .tensorflow import LOADING
 
@@ -139,7 +138,7 @@ def lists_and_workers(file: File) -> Iterator[Tuple[Any, ...]]:
         if name in keeping and isinstance(workers, int) and workers >= 4:
             gathered = _gathering(file, file.classes[name], keeping[name])
             small = (
-                _of_paths(gathered)
+                _names_files(file.classes[name], gathered)
                 or _describes(file.classes[name], keeping[name])
                 or _only_looked_at(file, call)
             )
@@ -185,39 +184,32 @@ def _describes(c: ast.ClassDef, name: str) -> bool:
     return bool(taken) and name not in taken
 
 
-_TEXTS = re.compile(r"line|text|sent|corpus|doc|caption|story|token|word", re.I)
-
-
-def _of_paths(s: ast.stmt) -> bool:
-    """self.masks = [p.replace("img", "mask") for p in paths]: one string a file of the folder, of
-    which there may be a hundred
+def _names_files(c: ast.ClassDef, gathered: Any) -> bool:
+    """Whether the list holds names of files, of which there may be a hundred: __getitem__, or what
+    it calls of the class, reads one. An index of records is as long as the data set.
     """
-    made = getattr(s, "value", None)
-    name = key(s.targets[0]) or "" if isinstance(s, ast.Assign) else ""
-    if isinstance(s, ast.Expr) and isinstance(made, ast.Call):  # self.paths.append(path)
-        name = container_of(made.func.value) or "" if isinstance(made.func, ast.Attribute) else ""
-        given = made.args[0] if made.args else made
-        called = method(given) if isinstance(given, ast.Call) else ""
-        if called in ("join", "Path") or re.search(r"path|file", key(given) or "", re.I):
-            return True
-        parts = given.elts if isinstance(given, ast.Tuple) else []
-        if parts and all(key(p) for p in parts):  # (name of a file, label)
-            if any(re.search(r"path|file|fname", key(p), re.I) for p in parts):
-                return True
-        if called in ("strip", "rstrip") and not _TEXTS.search(name):
-            return True  # a name for each sample
-    if evidence.SMALL.search(name.split(".")[-1]) and not isinstance(made, ast.Dict):
-        return True  # labels, ids: a number each
-    if re.search(r"(path|file|img|image|mask)s?(_?(path|file|name|list))*s?$", name, re.I):
-        return isinstance(made, (ast.ListComp, ast.Call))
-    if not isinstance(made, ast.ListComp):
+    made = getattr(gathered, "value", None)
+    given = made.args[0] if isinstance(made, ast.Call) and made.args else made
+    if isinstance(getattr(given, "elt", given), ast.Dict):
         return False
-    spelt = isinstance(made.elt, (ast.JoinedStr, ast.BinOp)) or (
-        isinstance(made.elt, ast.Call) and method(made.elt) in ("replace", "join", "str", "format")
-    )
-    over = made.generators[0].iter
-    names = [key(n) or "" for n in walk(over) if isinstance(n, (ast.Name, ast.Attribute))]
-    return spelt and any(re.search(r"path|file|glob|listdir|scandir", n) for n in names)
+    methods = {f.name: f for f in c.body if isinstance(f, FUNCTIONS) and f.name != "__init__"}
+    waiting, seen = ["__getitem__"], set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in methods:
+            continue
+        seen.add(name)
+        for n in walk(methods[name]):
+            if isinstance(n, ast.Name) and re.search(r"path|file|fname", n.id, re.I):
+                return True
+            if isinstance(n, ast.Call):
+                if _READS.search(method(n)):
+                    return True
+                waiting.append(method(n))
+    return False
+
+
+_READS = re.compile(r"^open$|^File$|^(im|safe_|pil_|cv)?_?(read|load)(_|$)|_?loader$|Video|decode_")
 
 
 def _asked_workers(file: File, value: Optional[ast.expr]) -> Any:
