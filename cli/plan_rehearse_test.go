@@ -138,6 +138,19 @@ func TestRehearsalOfScripts(t *testing.T) {
 	}
 }
 
+// Loops that update weights themselves have steps, and end after some.
+func TestRehearsalOfUpdatesByHand(t *testing.T) {
+	torch := warm(t, testenv.Python(t, "torch"))
+	for _, how := range []string{"in place", "replaced", "functions", "hooks"} {
+		t.Run(how, func(t *testing.T) {
+			p, message, code := rehearsed(t, torch, nil, script("by_hand.py"), how)
+			if code != exitOK || !strings.Contains(p.Assumed, "steps") {
+				t.Errorf("exit %d: %s; %s", code, message, p.Assumed)
+			}
+		})
+	}
+}
+
 // TestRehearsalUnderOtherTorches: the newest answers, the oldest is refused with the reason.
 func TestRehearsalUnderOtherTorches(t *testing.T) {
 	t.Run("new", func(t *testing.T) {

@@ -59,6 +59,7 @@ class Rehearsal:
                 self.fail,
             )
             self.script.install()
+            self.stage.before_write = self.script.before_write
             torch._C._set_only_lift_cpu_tensors(True)
             self.stage.__enter__()
         except NotImplementedError as e:
@@ -98,6 +99,8 @@ class Rehearsal:
         order and crash; nothing of the script runs after this. It ends with the script's own code,
         as Python would.
         """
+        script = getattr(self, "script", None)
+        self.recorder.step += script is not None and script.updating
         self.write("end")
         if "torch" not in sys.modules:
             return

@@ -9,10 +9,11 @@ too long, ends the rehearsal.
 from __future__ import annotations
 
 import copy
+import functools
 import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, NoReturn
+from typing import TYPE_CHECKING, Any, Callable, Iterable, NoReturn
 
 import torch
 
@@ -58,8 +59,8 @@ class Script:
             over,
             fail,
         )
-        # id of an optimizer -> steps taken; scripts with several (GANs) end when each has had its
-        # share
+        # id of an optimizer, 0 for updates by hand -> steps taken; scripts with several (GANs) end
+        # when each has had its share
         self.counts: dict[int, int] = {}
         self.names: dict[int, str] = {}  # id of a module -> its name below the outermost one
         self.backwards = 0  # backward passes that are running
@@ -76,6 +77,10 @@ class Script:
         self.repeating: float | None = None
         self.before = 0  # allocations made before the last step began
         self.passes = 0  # backward passes since the last step
+        self.optimizers = 0  # of torch that were made
+        # storages of what the last pass gave gradients to, while no optimizer of torch has stepped
+        self.leaves: dict[int, Any] = {}
+        self.updating = False  # the script writes into them
         # what was evaluated -> (how often, form of what came out)
         self.evaluations: dict[tuple[Any, ...] | None, tuple[int, Any]] = {}
 
@@ -148,6 +153,7 @@ class Script:
 
     def enter_model(self, module: torch.nn.Module) -> None:
         self.keep_time()
+        self.after_update()
         if id(module) not in self.names:
             self.names.clear()
             for name, part in module.named_modules():
@@ -163,6 +169,7 @@ class Script:
         run = graph._engine_run_backward
 
         def follow(*args: Any, **kwargs: Any) -> Any:
+            script.before_backward(args[0])
             recorder.settle("forward", record.ACTIVATIONS)
             recorder.mark("backward")
             before, recorder.lines.calling = recorder.lines.calling, recorder.lines.here()
@@ -203,6 +210,44 @@ class Script:
             self.recorder.warnings[LONG] = 1
             self.over("steps")
 
+    # -- updates by hand
+    # ------------------------------------------------------------
+
+    def by_hand(self) -> bool:
+        """Whether the script may update its weights itself. Where it has made an optimizer of
+        torch, such as for the outer of two loops, that gets its time.
+        """
+        return not self.counts.keys() - {0} and (
+            not self.optimizers or time.process_time() - self.begun > PATIENCE
+        )
+
+    def before_backward(self, roots: Any) -> None:
+        """Weights that are others than in the last pass have been made from them by an update."""
+        self.after_update()
+        if self.backwards or not self.by_hand():
+            return
+        found = leaves(roots)
+        if self.passes and self.leaves and not found.keys() & self.leaves.keys():
+            self.updating = True
+            self.after_update()
+        self.leaves = found
+
+    def before_write(self, t: torch.Tensor) -> None:
+        """The script writes into a tensor of the card, in hooks of the backward pass or after."""
+        if self.updating or t.untyped_storage()._cdata not in self.leaves or not self.by_hand():
+            return
+        self.updating = bool(self.passes or self.backwards)
+        if self.passes and not self.backwards:
+            self.claim(self.leaves.values())
+            self.recorder.mark("optimizer")
+            self.before = self.recorder.count
+
+    def after_update(self) -> None:
+        if self.updating and not self.backwards:
+            self.updating = False
+            self.leaves = {}
+            self.count_step(0)
+
     # -- optimizer
     # ------------------------------------------------------------
 
@@ -210,6 +255,14 @@ class Script:
         from torch._subclasses.fake_tensor import FakeTensor
         from torch.optim import optimizer as module
 
+        script, make = self, module.Optimizer.__init__
+
+        @functools.wraps(make)
+        def made(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+            script.optimizers += 1
+            make(optimizer, *args, **kwargs)
+
+        module.Optimizer.__init__ = made
         module._foreach_supported_types.append(FakeTensor)
         module.register_optimizer_step_pre_hook(self.before_step)
         module.register_optimizer_step_post_hook(self.after_step)
@@ -226,13 +279,17 @@ class Script:
         scaler.scale = follow
 
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self.updating = False
         for group in optimizer.param_groups:
-            for p in group["params"]:
-                self.recorder.categorize(p.untyped_storage(), record.WEIGHTS)
-                if p.grad is not None and not p.grad.is_sparse:
-                    self.recorder.categorize(p.grad.untyped_storage(), record.GRADIENTS)
+            self.claim(group["params"])
         self.recorder.mark("optimizer")
         self.before = self.recorder.count
+
+    def claim(self, weights: Iterable[torch.Tensor]) -> None:
+        for p in weights:
+            self.recorder.categorize(p.untyped_storage(), record.WEIGHTS)
+            if p.grad is not None and not p.grad.is_sparse:
+                self.recorder.categorize(p.grad.untyped_storage(), record.GRADIENTS)
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         recorder = self.recorder
@@ -241,7 +298,12 @@ class Script:
                 if isinstance(value, torch.Tensor) and not value.is_sparse:
                     recorder.categorize(value.untyped_storage(), record.OPTIMIZER)
         recorder.settle("optimizer", record.OPTIMIZER, self.before)
-        self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
+        self.count_step(id(optimizer))
+
+    def count_step(self, of: int) -> None:
+        """of: the optimizer's id, 0 where the script updates its weights itself."""
+        recorder = self.recorder
+        self.counts[of] = self.counts.get(of, 0) + 1
         recorder.mark("optimizer", max(self.counts.values()))
         self.asked.append(recorder.trained)
         recorder.trained = self.passes = 0
@@ -284,6 +346,7 @@ class Script:
         reference's probabilities: it goes on, with batches that it has had already.
         """
         self.keep_time()
+        self.after_update()
         loader._memroom_given = getattr(loader, "_memroom_given", 0) + 1
         if loader._memroom_given == 1 and not self.counts:
             Repeating.watch(loader)
@@ -358,6 +421,25 @@ class Repeating:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.fetcher, name)
+
+
+def leaves(roots: Any) -> dict[int, Any]:
+    """What gets gradients from these results, by storage."""
+    found: dict[int, Any] = {}
+    nodes = [node for node in (getattr(t, "grad_fn", None) for t in roots) if node is not None]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        weight = getattr(node, "variable", None)
+        if weight is not None and torch._C._functorch.is_functorch_wrapped_tensor(weight):
+            found[id(weight)] = weight
+        elif weight is not None:
+            found[weight.untyped_storage()._cdata] = weight
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                nodes.append(following)
+    return found
 
 
 def trained(loader: Any) -> bool:

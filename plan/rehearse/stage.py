@@ -158,6 +158,7 @@ class Stage(TorchDispatchMode):
     """
 
     card: Card  # set by whoever makes the stage
+    before_write: Callable[[torch.Tensor], None]  # told what an operation writes into
     attention: torch.library.Library  # of the parts: their registrations live as long as it does
     recurrent: torch.library.Library
 
@@ -294,6 +295,10 @@ class Stage(TorchDispatchMode):
             kwargs.get("generator") is not None
         ):  # of a device, or of the host for what is not made there
             kwargs = dict(kwargs, generator=None)
+        if name[-1] == "_" and args:
+            for t in tensors_in(args[:1]):
+                if on_card(t):
+                    self.before_write(t)
         answer, done = self.values.before(func, name, args, kwargs)
         if done:
             return answer
