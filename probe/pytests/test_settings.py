@@ -6,6 +6,7 @@ import os
 import tempfile
 import unittest
 from importlib.machinery import ModuleSpec
+from unittest import mock
 
 from _memroom_probe import settings
 
@@ -42,6 +43,23 @@ class Merge(unittest.TestCase):
             {"roundup_power2_divisions", "max_split_size_mb", "backend"},
         )
         self.assertEqual(settings.keys(""), set())
+
+
+class Small(unittest.TestCase):
+    def test_work_spaces_below_a_small_limit(self):
+        for limit, users, spared in (
+            ("1073741824", {}, True),
+            ("4294967296", {}, False),
+            ("", {}, False),
+            ("1073741824", {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}, False),
+        ):
+            said = []
+            environ = {"MEMROOM_GPU_MEM": limit, **users}
+            with mock.patch.dict(os.environ, environ, clear=True):
+                settings.install([], lambda *words, **fields: said.append(fields["rounds"]))
+                set_now = dict(os.environ)
+            self.assertEqual("CUBLASLT_WORKSPACE_SIZE" in set_now, spared, (limit, users))
+            self.assertEqual(len(said), spared)
 
 
 class Variable(unittest.TestCase):

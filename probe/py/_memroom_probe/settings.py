@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # a name that type checkers take for true: importing typing takes a while
     from typing import Any, Callable, Mapping
 
-    Say = Callable[..., object]  # (kind, text, id=remedy)
+    Say = Callable[..., object]  # (kind, text, id=remedy, ...)
     Pair = tuple[str, str, str]  # remedy, allocator key, value
     Version = tuple[int, int]
 
@@ -54,9 +54,16 @@ _VARIABLES = {
     "jax_fraction": ("jax", "XLA_PYTHON_CLIENT_MEM_FRACTION", "value", "0.75"),
 }
 
+# Device bytes, with the CUDA context, up to which work spaces of cuBLAS are a large share of what
+# there is: 32 MiB for each of its two parts on a Hopper card. These are the sizes of older cards.
+_SMALL = 1200 << 20
+_WORK_SPACES = {"CUBLAS_WORKSPACE_CONFIG": ":4096:2:16:8", "CUBLASLT_WORKSPACE_SIZE": "4096"}
+
 
 def install(remedies: list[dict[Any, Any]], say: Say) -> None:
     """Arranges that each remedy is in force when its framework is loaded, or says why not."""
+    if 0 < int(os.environ.get("MEMROOM_GPU_MEM") or 0) <= _SMALL:
+        _spare_work_spaces(say)
     pairs = []
     for remedy in remedies:
         name, params = remedy.get("id"), remedy.get("params") or {}
@@ -73,6 +80,15 @@ def install(remedies: list[dict[Any, Any]], say: Say) -> None:
             )
     if pairs and not imports.before_import("torch", lambda spec: _set_allocator(spec, pairs, say)):
         say("declined", "torch is already loaded: allocator settings come too late", id=pairs[0][0])
+
+
+def _spare_work_spaces(say: Say) -> None:
+    if _WORK_SPACES.keys() & os.environ.keys():
+        return
+    os.environ.update(_WORK_SPACES)
+    words = " ".join("%s=%s" % pair for pair in _WORK_SPACES.items())
+    rounds = "full precision, about 1e-6 (cuBLAS has smaller work spaces: %s)" % words
+    say("applied", words, id="expandable_segments", rounds=rounds)
 
 
 def _text(value: object) -> str:
