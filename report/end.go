@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -520,18 +521,31 @@ func (e End) time() string {
 		return text
 	}
 	last := *e.Fit.Last()
-	if times := timesAsLong(last, e.Fit.Attempts); times > 0 {
-		return text + fmt.Sprintf("; %s without remedies: %.2g times as long",
+	slower := predictedSlower(last)
+	times := timesAsLong(last, e.Fit.Attempts)
+	if times > 0 {
+		text += fmt.Sprintf("; %s without remedies: %.2g times as long",
 			stepTime(last.StepMS/times), times)
 	}
-	slower := 0.0
-	for _, s := range last.Said {
-		slower = max(slower, s.Slower)
-	}
-	if slower > 0 && last.OutOf == "" {
+	switch {
+	case slower > 0 && times > 0:
+		text += fmt.Sprintf(" (predicted: %.2g)", 1+slower)
+	case slower > 0 && last.OutOf == "":
 		text += "; predicted to be " + slowerWords(slower) + " than without remedies"
 	}
 	return text
+}
+
+// predictedSlower is what the choices that were in effect at the end were predicted to cost: those
+// of a module follow each other.
+func predictedSlower(t fit.Tried) float64 {
+	of := map[string]float64{}
+	for _, s := range t.Said {
+		if name, _, found := strings.Cut(s.Text, ": "); found && s.Predicted > 0 {
+			of[name] = s.Slower
+		}
+	}
+	return slices.Max(append(slices.Collect(maps.Values(of)), 0))
 }
 
 // found are the findings that matter at the end, each with what helps.

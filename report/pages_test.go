@@ -187,6 +187,11 @@ func writeFits(w io.Writer) {
 			r.Attempts[0].Steps = 0
 			r.Attempts[1].Said[0].Slower = 0.99
 		}},
+		{"chosen again after the first step", func(r *fit.Record) {
+			dear := split
+			dear.Slower = 0.9
+			r.Attempts[1].Said = []fit.Sentence{dear, split}
+		}},
 		{"no slower", func(r *fit.Record) {
 			r.Attempts[0].Steps = 0
 			r.Attempts[1].Said[0].Slower, r.Attempts[1].Said[0].Twice = 0, 0
