@@ -8,13 +8,16 @@ that are real.
 
 from __future__ import annotations
 
+import dis
 import functools
 import gc
 import sys
+import traceback
 from types import ModuleType
 from typing import Any
 
 from .install import Rehearsal, follow
+from .lines import OWN, Lines
 
 # Words in the names of functions that remember what they learnt about the machine.
 ABOUT_CARDS = ("cuda", "gpu", "bf16", "fp16", "tf32", "accelerator", "device", "flash")
@@ -194,7 +197,36 @@ CANNOT = (
 )
 
 
-def explained(error: BaseException) -> str:
-    """What the error means for somebody who rehearses; empty where it is the program's own."""
+def told(error: BaseException, rehearsal: Rehearsal | None) -> dict[str, str]:
+    """What the caller is told of an error: its kind and text, the program's line that it came
+    through, the trace from there on, and what it means for somebody who rehearses; that is empty
+    where the program raised it by itself.
+    """
+    lines = rehearsal.recorder.lines if rehearsal is not None else Lines()
+    stack = []
+    tb = error.__traceback__
+    while tb is not None:
+        stack.append(tb)
+        tb = tb.tb_next
+    kinds = [lines.kind(tb.tb_frame.f_code) for tb in stack]
+    own = [i for i, kind in enumerate(kinds) if kind == OWN]
     text = "%s: %s" % (type(error).__name__, error)
-    return next((what for part, what in CANNOT if part in text), "")
+    cannot = next((what for part, what in CANNOT if part in text), "")
+    if stack:
+        code = stack[-1].tb_frame.f_code
+        does = dis.opname[code.co_code[stack[-1].tb_lasti]]
+        if kinds[-1] == OWN and does.startswith("RAISE"):
+            cannot = ""
+        elif lines.ours(code) and not does.startswith(("RAISE", "CALL", "PRECALL", "RERAISE")):
+            cannot = "the rehearsal broke, and not the code: please report it with this trace"
+    told = traceback.format_exception(
+        type(error), error, stack[own[0]] if own else error.__traceback__
+    )
+    at = stack[own[-1]] if own else None
+    return {
+        "kind": type(error).__name__,
+        "text": str(error)[:2000],
+        "at": "%s:%d" % (lines.shown(at.tb_frame.f_code), at.tb_lineno) if at else "",
+        "cannot": cannot,
+        "trace": "".join(told),
+    }

@@ -22,10 +22,11 @@ class Lines:
 
     def __init__(self) -> None:
         paths = sysconfig.get_paths()
-        self.hidden: tuple[str, ...] = (os.path.join(HERE, ""), "<frozen")
+        self.memroom: tuple[str, ...] = (os.path.join(HERE, ""),)
         public = getattr(sys.modules.get("memroom"), "__file__", None)
         if public:
-            self.hidden += (os.path.join(os.path.dirname(os.path.abspath(public)), ""),)
+            self.memroom += (os.path.join(os.path.dirname(os.path.abspath(public)), ""),)
+        self.hidden: tuple[str, ...] = (*self.memroom, "<frozen")
         self.libraries = tuple(
             os.path.join(paths[name], "") for name in ("stdlib", "platstdlib", "purelib", "platlib")
         )
@@ -43,12 +44,11 @@ class Lines:
     def here(self) -> str:
         frame: FrameType | None = sys._getframe(1)
         library: FrameType | None = None
-        kinds = self.kinds
         while frame is not None:
             code = frame.f_code
-            kind = kinds.get(code)
+            kind = self.kinds.get(code)
             if kind is None:
-                kind = kinds[code] = self._kind(code.co_filename)
+                kind = self.kind(code)
             if kind == OWN:
                 return self._text(frame)
             if kind == LIBRARY and library is None:
@@ -57,6 +57,19 @@ class Lines:
         if self.calling or library is None:
             return self.calling
         return self._text(library)
+
+    def kind(self, code: CodeType) -> int:
+        """Whose code this is."""
+        kind = self.kinds[code] = self._kind(code.co_filename)
+        return kind
+
+    def ours(self, code: CodeType) -> bool:
+        return code.co_filename.startswith(self.memroom)
+
+    def shown(self, code: CodeType) -> str:
+        """The file of code, from where the program began."""
+        path = code.co_filename
+        return path[len(self.begun) :] if path.startswith(self.begun) else path
 
     def _kind(self, path: str) -> int:
         if path.startswith(self.hidden) or path == "<string>":
@@ -69,9 +82,7 @@ class Lines:
         key = frame.f_code, frame.f_lasti
         text = self.texts.get(key)
         if text is None:
-            path = frame.f_code.co_filename
-            if path.startswith(self.begun):
-                path = path[len(self.begun) :]
+            path = self.shown(frame.f_code)
             text = self.texts[key] = "%s:%d" % (path, frame.f_lineno or 0)
         return text
 

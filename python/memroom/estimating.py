@@ -16,13 +16,13 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from types import FrameType, TracebackType
 from typing import Any, Callable, Iterator, NamedTuple, NoReturn, Sequence
 
 from . import notebook
 
-TAIL = 4000  # characters of the child's output that an error shows
+TAIL = 4000  # characters of the child's output, or of a trace, that an error shows
+LAST = 600  # and of the output of one that crashed
 LINES = 8  # lines of source in a table
 # Arguments that hold whole numbers where only their shape is given.
 WHOLE = ("ids", "labels", "mask", "tokens", "positions", "targets", "target", "label")
@@ -167,6 +167,11 @@ def size(n: float) -> str:
     return "%.4g%s" % (n, unit)
 
 
+def shortened(trace: str) -> str:
+    """A long trace without its middle."""
+    return trace if len(trace) <= TAIL else "%s\n  ...\n%s" % (trace[:1000], trace[1000 - TAIL :])
+
+
 # --- the command that knows cards and the allocator
 
 
@@ -281,8 +286,7 @@ class Rehearsed:
         os.dup2(out, 2)
         sys.stdin = open(os.devnull)
         sys.stdout = sys.stderr = os.fdopen(out, "w", 1)
-        if faulthandler.is_enabled():
-            faulthandler.enable(sys.stderr)
+        faulthandler.enable(sys.stderr)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def _path(self, name: str) -> str:
@@ -310,16 +314,8 @@ class Rehearsed:
         if isinstance(error, SystemExit) and rehearsal is not None:
             self.finish()
         if os.getpid() == self.child:
-            told = {
-                "kind": type(error).__name__,
-                "text": str(error)[:2000],
-                "cannot": inside.explained(error),
-                "trace": "".join(
-                    traceback.format_exception(type(error), error, error.__traceback__)
-                )[-TAIL:],
-            }
             with open(self._path("error"), "w") as file:
-                json.dump(told, file)
+                json.dump(inside.told(error, rehearsal), file)
             if rehearsal is not None:
                 rehearsal.write("end")
 
@@ -368,19 +364,17 @@ class Rehearsed:
         if os.path.exists(self._path("error")):
             with open(self._path("error")) as file:
                 told = json.load(file)
-        if told is not None and told["cannot"]:
-            raise RehearsalError(
-                "%s (%s: %.300s)" % (told["cannot"], told["kind"], told["text"]), self.output()
-            )
         if told is not None:
-            raise RehearsalError(
-                "the code raised %s: %s\n\n%s" % (told["kind"], told["text"], told["trace"]),
-                self.output(),
-            )
+            raised = told["kind"] + (" at " + told["at"] if told["at"] else "")
+            text = "the code raised %s: %s" % (raised, told["text"])
+            if told["cannot"]:
+                text = "%s (%s: %.300s)" % (told["cannot"], raised, told["text"])
+            raise RehearsalError(text + "\n\n" + shortened(told["trace"]), self.output())
         if not os.path.exists(self.record):
+            said = self.output().partition("\n\nExtension modules:")[0]  # of faulthandler
             raise RehearsalError(
                 "the code %s before anything was recorded%s"
-                % (self._ended(), ": " + self.output()[-300:] if self.output() else ""),
+                % (self._ended(), ": " + said[-LAST:] if said else ""),
                 self.output(),
             )
         return self.answers.ask(ask="predict", record=self.record, **self.asked)

@@ -119,9 +119,12 @@ def parse(text: str | int) -> int:
 
 def share(text: str | float) -> float:
     """A tolerance: "1%" or 0.01."""
-    if isinstance(text, str) and text.strip().endswith("%"):
-        return float(text.strip()[:-1]) / 100
-    return float(text)
+    try:
+        if isinstance(text, str) and text.strip().endswith("%"):
+            return float(text.strip()[:-1]) / 100
+        return float(text)
+    except ValueError:
+        raise ValueError("%r is not a tolerance such as 1%%" % (text,)) from None
 
 
 def asked(item: pytest.Item) -> dict[str, Any] | None:
@@ -136,8 +139,8 @@ def asked(item: pytest.Item) -> dict[str, Any] | None:
     if limit is not None:
         given = limit.args[0] if limit.args else limit.kwargs.get("limit")
         if given is None and "gpu" not in limit.kwargs:
-            raise pytest.UsageError("%s: %s needs a limit or a gpu" % (item.nodeid, LIMIT))
-        out["limit"] = given
+            raise ValueError("%s needs a limit or a gpu" % LIMIT)
+        out["limit"] = None if given is None else parse(given)
     if recorded is not None:
         given = recorded.args[0] if recorded.args else recorded.kwargs.get("tolerance", "1%")
         out["tolerance"] = share(given)
@@ -147,12 +150,16 @@ def asked(item: pytest.Item) -> dict[str, Any] | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    wanted = asked(item)
-    if wanted is None:
-        return None
     hook = item.ihook
-    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in rehearsed(item, wanted):
+    try:
+        wanted = asked(item)
+        if wanted is None:
+            return None
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        reports = rehearsed(item, wanted)
+    except Exception as error:  # of this test, and never pytest's
+        reports = [failed(item, str(error) or type(error).__name__)]
+    for report in reports:
         hook.pytest_runtest_logreport(report=report)
     hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     # what earlier tests set up and the next one does not need
@@ -170,10 +177,7 @@ def rehearsed(item: pytest.Item, wanted: dict[str, Any]) -> list[pytest.TestRepo
         if "torch" in sys.modules:
             # fake tensors and optimizers load it: once here, and not in each child
             import torch._dynamo  # noqa: F401
-    try:
-        one = estimating.Rehearsed(_here.answers, wanted["gpu"], wanted["steps"])
-    except estimating.RehearsalError as error:
-        return [failed(item, str(error))]
+    one = estimating.Rehearsed(_here.answers, wanted["gpu"], wanted["steps"])
     path = os.path.join(one.folder, "reports.jsonl")
     try:
         if one.start():
@@ -247,6 +251,19 @@ def run(item: pytest.Item, path: str) -> None:
     step("teardown", nextitem=None)
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[Any, Any, None]:
+    """In the child: what an error means for somebody who rehearses."""
+    outcome = yield
+    if _here.inside is None or call.excinfo is None:
+        return
+    from _memroom_probe.rehearse import inside
+
+    told = inside.told(call.excinfo.value, _here.inside.rehearsal)
+    if told["cannot"]:
+        outcome.get_result().sections.append(("memroom", "%(at)s: %(cannot)s" % told))
+
+
 def read(item: pytest.Item, path: str) -> list[pytest.TestReport]:
     if not os.path.exists(path):
         return []
@@ -296,10 +313,10 @@ def judged(
     call.user_properties.append((PROPERTY, {"device": estimate.device, "gpu": wanted["gpu"]}))
     wrong = ""
     limit = wanted["limit"]
-    if limit is not None and estimate.device > parse(limit):
+    if limit is not None and estimate.device > limit:
         wrong = "the test needs %s of device memory, more than the limit of %s" % (
             size(estimate.device),
-            limit,
+            size(limit),
         )
     elif wanted["fit"] and estimate.fits is False:
         wrong = "the test needs %s of device memory (%s to %s) and %s %s" % (
@@ -353,10 +370,11 @@ def compared(item: pytest.Item, wanted: dict[str, Any], estimate: Estimate) -> s
     try:
         with open(path) as file:
             then = json.load(file)
+            then = {name: then[name] for name in now}
     except FileNotFoundError:
         return "%s does not exist: run pytest --memroom-record once and commit it" % shown
-    except ValueError as error:
-        return "%s cannot be read (%s): run pytest --memroom-record" % (shown, error)
+    except (LookupError, TypeError, ValueError) as error:
+        return "%s cannot be read (%r): run pytest --memroom-record" % (shown, error)
     if then["gpu"] != wanted["gpu"]:
         return "%s was recorded for %s: run pytest --memroom-record" % (shown, then["gpu"])
     more = estimate.allocated - then["allocated"]

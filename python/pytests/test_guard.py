@@ -100,10 +100,21 @@ def onlycuda(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
 
 
+def impatient():
+    raise ValueError("no data-dependent sizes, please: CUDA_HOME")
+
+
+def broken():
+    """What a mistake in a file of memroom's does."""
+    exec(compile("{}['a']", os.path.join(os.path.dirname(memroom.__file__), "x.py"), "exec"))
+
+
 @pytest.mark.parametrize(
     "code, says",
     [
-        (lambda: 1 / 0, "ZeroDivisionError"),
+        (lambda: 1 / 0, r"^the code raised ZeroDivisionError at .*test_guard.py:\d+: division"),
+        (impatient, r"^the code raised ValueError at .*test_guard.py:\d+: no data"),
+        (broken, r"^the rehearsal broke, and not the code.*KeyError at .*test_guard.py"),
         (lambda: os._exit(4), "ended with code 4"),
         (lambda: os.abort(), "SIGABRT"),
         (lambda: sys.exit(1), "put nothing on a GPU"),
@@ -229,6 +240,10 @@ def test_fits():
 def test_above():
     train(batch=65536)
 
+@pytest.mark.limit_device_memory("24GiBx")
+def test_mistaken():
+    train()
+
 @pytest.mark.parametrize("width", [256, 512])
 @pytest.mark.device_memory_as_recorded(tolerance="1%")
 def test_recorded(width):
@@ -268,6 +283,11 @@ def test_bad(how):
     train()
 
 @pytest.mark.limit_device_memory("2GiB")
+@pytest.mark.skipif("CUSTOM" not in os.environ, reason="asked for by name")
+def test_custom():
+    torch.ops.guardtest.onlycuda(torch.zeros(3, device="cuda"))
+
+@pytest.mark.limit_device_memory("2GiB")
 def test_hangs():
     time.sleep(600 if "HANG" in os.environ else 0)
     train()
@@ -284,11 +304,16 @@ def run(pytester, *args):
 def test_plugin(pytester, monkeypatch):
     pytester.makepyfile(test_memory=TESTS)
     result = run(pytester, "--memroom-record", "--memroom-report")
-    result.assert_outcomes(passed=12, failed=6)
+    result.assert_outcomes(passed=12, failed=7, skipped=1)
     out = result.stdout.str()
     assert "needs 2.189GiB of device memory, more than the limit of 600MiB" in out
     assert "test_memory.py:10" in out and "SIGABRT" in out and "KeyError: 'x'" in out
-    assert "SystemExit: 2" in out and "ended with code 2" in out and "SIGKILL" in out
+    assert (
+        "'24GiBx' is not a size" in out
+        and "SystemExit: 2" in out
+        and "ended with code 2" in out
+        and "SIGKILL" in out
+    )
     assert out.index("= device memory =") < out.rindex("test_fits")
     recorded = sorted(p.name for p in pytester.path.rglob("*.json"))
     assert recorded == ["test_recorded[256].json", "test_recorded[512].json"]
@@ -306,6 +331,11 @@ def test_plugin(pytester, monkeypatch):
     result = run(pytester, "-k", "hangs or after", "--memroom-timeout", "2")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*was not done after 2 seconds*"])
+
+    monkeypatch.setenv("CUSTOM", "1")
+    result = run(pytester, "-k", "custom")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["test_memory.py:*register one with torch.library.register_fake"])
 
 
 def test_plugin_in_several_processes(pytester):
