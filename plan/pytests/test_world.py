@@ -9,7 +9,7 @@ try:
 except ImportError:
     torch = None
 
-from _memroom_probe.rehearse import world
+from _memroom_probe.rehearse import imitation, world
 
 
 @unittest.skipIf(torch is None, "needs torch")
@@ -62,3 +62,35 @@ class Loaders(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+@unittest.skipIf(torch is None, "needs torch")
+class Growing(unittest.TestCase):
+    """What calls of growing lengths give is said from those that were made."""
+
+    def learn(self, growing, call, lengths):
+        for n in lengths:
+            x = torch.empty(2, n)
+            growing.learn(("net", imitation.form((x,))), imitation.remember(call(x)))
+
+    def guess(self, growing, *shape):
+        made = growing.guess(("net", imitation.form((torch.empty(shape),))), 1.5)
+        return made and [t.shape for t in imitation.again(made)]
+
+    def test_lengths(self):
+        growing = imitation.Growing()
+
+        def call(x):
+            return torch.empty(2, x.shape[1], 5), torch.empty(2)
+
+        self.learn(growing, call, (7, 8))
+        self.assertIsNone(self.guess(growing, 2, 9))  # nothing has shown it yet
+        self.learn(growing, call, (9,))
+        self.assertEqual(self.guess(growing, 2, 12), [(2, 12, 5), (2,)])
+        self.assertIsNone(self.guess(growing, 2, 30))  # far from any that was made
+        self.assertIsNone(self.guess(growing, 3, 12))
+
+    def test_what_does_not_grow_evenly(self):
+        growing = imitation.Growing()
+        self.learn(growing, lambda x: torch.empty(x.shape[1] ** 2), (7, 8, 9))
+        self.assertIsNone(self.guess(growing, 2, 10))

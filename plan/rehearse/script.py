@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, NoReturn
 
 import torch
 
+from . import imitation
 from . import recorder as record
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ ENOUGH = (
     40  # seconds of processor time after which the second step's first passes end the rehearsal
 )
 REPEATED = 3  # times the same evaluation is played; what it returns after that is made without it
+EVALUATING = 5  # seconds of processor time after which evaluations of most lengths are left out
+LONGER = 1.125  # times as long as any that was made may those be
 AFTERWARDS = 15  # seconds of processor time for what follows the last step
 LAST = 2  # steps that loaders which fetch ahead may take when the data has ended
 
@@ -42,6 +45,7 @@ VARIES = (
     "larger ones"
 )
 SHORTENED = "evaluation was rehearsed for %d batches a pass" % EVALUATED
+GROWN = "evaluations of growing lengths were rehearsed in steps of an eighth"
 LONG = "steps are long: the last one was rehearsed for its first passes only"
 CUT = "what follows training was rehearsed for %d seconds only" % AFTERWARDS
 
@@ -83,6 +87,8 @@ class Script:
         self.updating = False  # the script writes into them
         # what was evaluated -> (how often, form of what came out)
         self.evaluations: dict[tuple[Any, ...] | None, tuple[int, Any]] = {}
+        self.growing = imitation.Growing()
+        self.evaluating = 0.0  # seconds of processor time that they took
 
     def install(self) -> None:
         self._follow_modules()
@@ -131,8 +137,6 @@ class Script:
         same form, that is all that is made: loops over hundreds of batches between two steps are
         common.
         """
-        from . import imitation
-
         key = imitation.form((args, kwargs))
         key = (
             (id(module), module.training, torch.is_autocast_enabled("cuda"), key)
@@ -140,15 +144,23 @@ class Script:
             else None
         )
         times, made = self.evaluations.get(key, (0, None))
+        if key is not None and times < REPEATED and self.evaluating > EVALUATING:
+            made = self.growing.guess(key, LONGER)
+            if made is not None:
+                self.recorder.warnings[GROWN] = 1
+                times = REPEATED
         if key is not None and times >= REPEATED and made is not None:
             return imitation.again(made)
+        began = time.process_time()
         self.stage.modules.append(self.names.get(id(module)) or type(module).__name__)
         try:
             out = call(module, *args, **kwargs)
         finally:
             self.stage.modules.pop()
         if key is not None:
+            self.evaluating += time.process_time() - began
             self.evaluations[key] = (times + 1, imitation.remember(out))
+            self.growing.learn(key, self.evaluations[key][1])
         return out
 
     def enter_model(self, module: torch.nn.Module) -> None:
