@@ -397,6 +397,9 @@ class SameMathematics(unittest.TestCase):
 
     def test_weight_norm_by_hooks(self):
         self.same(lambda: characters(nn.utils.weight_norm))
+        for norm, may in ((nn.utils.weight_norm, True), (nn.utils.spectral_norm, False)):
+            block = nn.Sequential(norm(nn.Linear(4, 4)), nn.Tanh())
+            self.assertEqual(again.fit_for_recompute(block) is None, may)
 
     def test_weight_norm_by_parametrization(self):
         self.same(lambda: characters(nn.utils.parametrizations.weight_norm))

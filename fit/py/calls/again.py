@@ -38,7 +38,7 @@ def sees_calls(m: Any) -> bool:
     """Whether a forward hook of the script's stands around the calls of a module: it would see a
     second run.
     """
-    return not all(is_recorder(hook) or gathers(hook) for hook in hooks(m))
+    return not all(is_recorder(hook) or _bears_second_runs(hook) for hook in hooks(m))
 
 
 def is_recorder(hook: Any) -> bool:
@@ -48,12 +48,14 @@ def is_recorder(hook: Any) -> bool:
     return (getattr(hook, "__module__", None) or "").startswith("transformers.utils.")
 
 
-def gathers(hook: Any) -> bool:
-    """FSDP gathers and frees a module's parameters by hooks. They know second runs of a backward
-    pass.
+def _bears_second_runs(hook: Any) -> bool:
+    """FSDP gathers and frees parameters by hooks that know second runs of a backward pass. Weight
+    norm computes a weight of two parameters, and nothing moves.
     """
     name = getattr(hook, "__module__", None) or ""
-    return name.startswith(("torch.distributed.fsdp.", "torch.distributed._composable."))
+    return name.startswith(("torch.distributed.fsdp.", "torch.distributed._composable.")) or (
+        name == "torch.nn.utils.weight_norm"
+    )
 
 
 def checkpoints_itself(module: Any) -> bool:
