@@ -5,11 +5,12 @@ package explain
 type situationCase func(*Facts, Sums) (judged, bool)
 
 var situationCases = []situationCase{
-	otherCardMeant, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside,
+	deviceCounted, otherCardMeant, serverCopies, ranksOnCard, launchedOnCard, idleSecondCard,
+	emptyBeside,
 	poolInPieces, largeTensor,
 	largeNode, shareIsSmall, pointsTrained,
 	arrayByShape, longNotPieces, darknetParts, notDivided,
-	toldCase,
+	longContext, treesOnCard, weightsBeyond, statesBeyond, heldOnPurpose, toldCase,
 }
 
 // byCase returns the judgement of the first case that matches.

@@ -1,8 +1,6 @@
 package explain
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,11 +53,34 @@ const (
 )
 
 var moments = []moment{
-	{said: re(`wak(?:e|es|ing)[_ -]?up|\bsleep(?:[_ ]mode|ing)?\b`), also: re(`\bvllm|sglang|rollout`), where: device, always: true,
+	{said: re(`w[ao]k(?:e|es|en|ing)[_ -]?up|\bsleep(?:[_ ]mode|ing)?\b`), also: re(`\bvllm|sglang|rollout`), where: device, always: true,
 		cause: CauseSetting, detail: "engine_wakes", sure: 0.7,
 		says:  "an inference engine wants its share of the card back, and the trainer still holds memory there",
 		shows: "the engine takes its share as a whole; what the trainer holds (weights, states, cached blocks) must fit beside it",
 		write: besideEngine},
+	{said: re(`(?:append|add|stor|collect|kept|keep|accumulat|gather)\w* (?:\w+ ){0,4}?(?:to|in|into|on) (?:a |the )?(?:python )?(?:list|lists|dict|buffer|array|gpu|card|cuda|gpu memory)\b|(?:stay|stays|kept|remain\w*|still) (?:on|in) (?:the )?(?:gpu|cuda|card|vram)`),
+		also: re(`\beval|validat|\btest(?:ing)? (?:set|epoch)|predict|inference`), where: device, cause: CauseBatch, detail: "eval_outputs", sure: 0.7,
+		says: "what is kept of every batch stays on the card", shows: "it grows with the number of samples, whatever the batch",
+		words: []ownCure{{remedy.EvalOutputs, "bring what is kept of each batch to host memory", "preds.append(out.detach().cpu())   # or keep a running metric instead of the outputs"}}},
+	{said: keptGraph, where: device, cause: CauseLeak, detail: "", sure: 0.7,
+		says: "what is summed up or kept holds the graph of every batch", shows: "a tensor that was not detached keeps all that its backward pass would need",
+		write: detached},
+	{said: regressed, unless: re(`data ?set (?:version|update)`), always: true, cause: CauseSetting, detail: "", sure: 0.6,
+		says:  "another release is said to need less, with the same settings",
+		shows: "so it is not the batch or the model that is too large",
+		write: otherRelease},
+	{said: re(`load_from_checkpoint|without (?:loading|resuming)[^.\n]{0,40}\b(?:ok|fine|works?|no (?:problem|error|oom))`), where: device, cause: CauseModel, detail: "load_to_card", sure: 0.65,
+		says: "it comes when a checkpoint is loaded", shows: "tensors come back to the card that they were saved from, on every rank, beside what is there",
+		words: []ownCure{{remedy.LoadToHost, "load the checkpoint to the CPU first", `map_location="cpu"   # in torch.load and load_from_checkpoint; Lightning: trainer.fit(model, ckpt_path=...) restores it by itself`}}},
+	{said: re(`(?:once|when(?:ever)?|if|as soon as|only)(?: the| my| a)? (?:\w+ ){0,3}?(?:is|are|gets?|was|with|for|has) (?:\w+ ){0,2}?(?:long(?:er)?|large[r]?|big(?:ger)?|more) (?:than|clips?|files?|videos?|images?|inputs?|graphs?|documents?|data)\b|(?:short|small)(?:er)? (?:ones|files|clips|inputs|images|videos|data ?sets?|graphs?) (?:work|run|are (?:fine|ok))`),
+		where: ofHost, always: true, fits: func(f *Facts) bool {
+			return len(f.Crash.Neighbours) == 0 &&
+				f.Crash.Framework != "ray"
+		},
+		cause: CauseHostData, detail: "", sure: 0.6,
+		says: "all of the input is in memory at once, for all that the text tells", shows: "it works with less of it, so what is held grows with the input",
+		words: []ownCure{{remedy.StreamData, "work through the input in pieces", "split it (or read a frame, row or file at a time), write each result out and let go of it"},
+			{remedy.SmallerImage, "less of each: a lower resolution or a narrower type", "uint8 is a quarter of float32, half the sides a quarter of the values"}}},
 	{said: re(`(?:gather|concat|collect|accumulat|stor|keep|append|torch\.cat)\w*[^.\n]{0,60}\b(?:predictions?|outputs?|logits|results)\b|\b(?:predictions?|outputs?|logits)\b[^.\n]{0,40}(?:gather|accumulat|kept|stored|in (?:a )?(?:single|one) array)|compute_metrics|nested_concat`),
 		also: re(`\beval|validat|metric|\bpredictions\b`), cause: CauseBatch, detail: "eval_outputs", sure: 0.65,
 		shows: "they grow with the number of samples, whatever the batch"},
@@ -80,7 +101,7 @@ var moments = []moment{
 		where: ofHost, cause: CauseModel, detail: "resume_host", sure: 0.55,
 		says:  "it comes when a checkpoint is loaded",
 		shows: "each rank reads the whole of it into host memory"},
-	{said: re(`\bmerg(?:e|es|ing)\b[^.\n]{0,50}(?:lora|adapter|weight|model|peft)|merge_and_unload`), cause: CauseModel, detail: "merge", sure: 0.6,
+	{said: re(`\bmerg(?:e|es|ing)\b[^.\n]{0,50}(?:lora|adapter|peft)|merge_and_unload`), cause: CauseModel, detail: "merge", sure: 0.6,
 		says: "it comes when adapters are merged", shows: "merging needs the full weights, unpacked, beside what is there"},
 	{said: re(`tokeniz\w+|num_proc|pre-?process\w*|\bmap\(|\.map\b|dataset\.map|datasets map|分词`), where: ofHost, always: true, fits: manyProcesses,
 		cause: CauseHostData, detail: "map_writer", sure: 0.65,
@@ -96,21 +117,12 @@ var moments = []moment{
 		says:  "what the model itself needs does not fit (weights, gradients, optimizer states)",
 		shows: "the optimizer makes its states in its first step",
 		write: fewerStates},
-	{also: manyWeights, where: device, fits: weightsBeyondCard, cause: CauseModel, detail: "load",
-		sure:  0.65,
-		says:  "the weights alone take more than one card has",
-		shows: "where each card holds the whole model, they cannot fit",
-		write: spreadWeights},
-	{also: manyWeights, where: device, fits: statesBeyondCard, cause: CauseModel,
-		detail: "optimizer_step", sure: 0.6,
-		says:  "training all weights takes more than the cards have",
-		shows: "each weight needs 16 bytes in training with Adam (weight, gradient, two states, a copy in 32 bits)",
-		write: fewerStates},
-	{said: atStart, where: device, fits: statesOnly, cause: CauseModel, detail: "optimizer_step",
-		sure:  0.6,
-		says:  "what the model itself needs does not fit (weights, gradients, optimizer states)",
-		shows: "it fails at the start, and batch and activations are as small as they can be made",
-		write: fewerStates},
+	{said: atStart, where: []event.Where{event.WhereGPU}, fits: statesOnly, cause: CauseModel,
+		detail: "optimizer_step",
+		sure:   0.6,
+		says:   "what the model itself needs does not fit (weights, gradients, optimizer states)",
+		shows:  "it fails at the start, and batch and activations are as small as they can be made",
+		write:  fewerStates},
 	{said: re(`(?:first|0th|zeroth) (?:gpu|card|rank)\b[^.\n]{0,50}(?:more|full|only|oom|out of memory|all|most)|(?:gpu|card|cuda):? ?0\b[^.\n]{0,50}(?:more|full|oom|out of memory|most|higher|while)|(?:oom|out of memory)[^.\n]{0,12}\bon (?:gpu|card|cuda|rank):? ?0\b`),
 		also: re(`ddp|dataparallel|data parallel|torchrun|multi[- ]?gpu|distributed|\d ?(?:x ?)?(?:gpus|cards)`), where: device,
 		cause: CauseUnknown, detail: "ranks_on_card", sure: 0,
@@ -136,6 +148,20 @@ var moments = []moment{
 		cause: CauseHostData, detail: "prefilled", sure: 0.55,
 		says: "it may be the replay buffer, which grows as steps are played", shows: "it keeps every step in host memory until it has the size that is set",
 		cures: []remedy.ID{remedy.SmallerBuffer, remedy.RaiseLimit}},
+	{said: re(`cuda_?host_?(?:register|alloc)|cudamallochost|pinned (?:host )?memory`), where: device, always: true,
+		unless: re(`pin_memory|\bwsl`), cause: CauseSetting, detail: "pinned", sure: 0.65,
+		says: "host memory that is registered with the driver could not be had, not the card's", shows: "how much and how many pieces may be registered has limits of its own (vm.max_map_count: 65,530 for a process)",
+		words: []ownCure{{remedy.SelectCard, "one card for each rank", "CUDA_VISIBLE_DEVICES by the local rank: a rank that sees all cards registers its memory with each of them"},
+			{remedy.ProcessLimits, "fewer and larger pieces, or more of them allowed", "register one pool instead of many buffers; sysctl -w vm.max_map_count=1048576; ulimit -l"}}},
+	{said: re(`\bmerg(?:e|es|ing)\b[^.\n]{0,30}\bmodels?\b|mergekit`), unless: re(`\blora\b|adapter|peft`), cause: CauseModel, detail: "merge", sure: 0.6,
+		says: "a merge holds what it has put together until a file of it is written", shows: "mergekit computes in host memory, unless it is given a card, and writes shards of 5 billion weights (10 GB) by default",
+		words: []ownCure{{remedy.SaveSharded, "smaller files, written sooner",
+			"--out-shard-size 1B --lazy-unpickle"},
+			{remedy.RaiseLimit, "the card for the sums, where there is one", "--cuda --low-cpu-memory"}}},
+	{said: rises, also: re(`\basr\b|speech|\baudio|utterance|\bwav2?|\btts\b`), unless: keptGraph, where: device, always: true, cause: CauseUnknown, detail: "longest_batch", sure: 0,
+		says:  "either a longer sample came than before, or something is kept from step to step",
+		shows: "where samples differ in length the pool keeps what the longest so far needed, which looks like a leak",
+		write: longSamples},
 	{said: rises, unless: risesWithSize, where: device, cause: CauseLeak, detail: "", sure: 0.55,
 		says: "memory is said to grow while it runs", shows: "something is kept from step to step: a loss with its graph, outputs in a list, a cache",
 		cures: []remedy.ID{remedy.KeepLess}},
@@ -153,18 +179,16 @@ var moments = []moment{
 		cause: CauseHostData, detail: "", sure: 0.55,
 		says: "the data that is read may be held as a whole", shows: "what is read into lists, arrays or frames stays in host memory",
 		cures: []remedy.ID{remedy.StreamData, remedy.RaiseLimit}},
-	{said: re(`\b(?:since|after) (?:\w+ ){0,3}?(?:upgrad|updat)\w*|(?:previous|old(?:er)?|earlier|prior) (?:version|release|commit)s?\b[^.\n]{0,60}(?:work|fine|ok|no problem|less|fit)|\bdowngrad\w+|\bregression\b|(?:works?|fine|ok) (?:with|in|on|using) (?:\w+ )?(?:version |v|==)\d+\.\d+`),
-		cause: CauseSetting, detail: "", sure: 0.55,
-		says:  "another release of a library is said to need less",
-		shows: "the program and its settings are the same",
-		words: []ownCure{{remedy.OtherVersion, "go back to the release that worked, and report the difference", "pip install 'PACKAGE==THE_VERSION_THAT_WORKED'   # then compare the defaults that changed"}}},
 }
 
-// re is short for a table's rows.
 var (
-	rises   = re(`\b(?:memory|mem|v?ram|rss|usage)\b[^\n]{0,60}?\b(?:increas|gr[eo]w|ris(?:e|ing)|climb|accumulat|leak|fills? (?:up )?(?:slowly|gradually|over|more)|go(?:es|ing)? up|went up|creep|never (?:released|freed))|\b(?:increas|grow|ris|climb)\w* (?:\w+ ){0,3}(?:memory|ram|vram)|\bleak\w*|(?:内存|显存)[^。\n]{0,16}(?:泄[漏露]|一直|不断|逐渐|持续|越来越|缓慢)`)
-	late    = re(`\b(?:after|within|until) (?:\w+ ){0,3}?(?:few|some|several|many|couple|certain|\d[\d.,]*k?|one|two|three|four|five|six|eight|ten|twelve|first|second|third|half|hundreds|thousands)(?: of| or so| more)?(?: \w+)? ?(?:epoch|epoche|epoches|iter|iteration|step|hour|batche?|minute|day|period)s?\b|\b(?:in the middle|halfway|midway|randomly|random (?:times?|steps?|moments?)|eventually|sometimes|after (?:a|some) (?:while|time|period)|after training for|(?:at|in|after|during) (?:the )?epoch ?[#:]? ?(?:[2-9]|\d\d+)\b|(?:at|after) (?:the )?step ?[#:]? ?\d{3,}|after \d+ ?%|\d+ ?% of (?:the )?training|over time|overnight|(?:at|around|about) (?:step|iteration|epoch) ?[#:]? ?\d\d+|(?:at|around|about) \d{2,}k? ?(?:steps|iterations)|après \S+ (?:\S+ )?(?:époque|itération|heure)|nach (?:\S+ ){1,3}(?:epoche|stunde|schritt)|después de (?:\S+ ){1,3}(?:época|iteraci|hora)|(?:second|third|fourth|2nd|3rd|4th|next) epoch)\b|第[二三四五六七八九十\d]+(?:个)?(?:轮|epoch)|训练(?:到|了|一段|几)[^。\n]{0,16}(?:后|时|轮|epoch|步)|跑了?一段时间|几个?(?:epoch|轮)`)
-	atStart = re(`\b(?:first|very first|1st|initial) (?:training )?(?:step|iteration|iter|batch|forward|backward|epoch)|\bimmediate\w*|right away|straight away|\binstantly|at the (?:very )?(?:start|beginning)|as soon as|(?:before|without) (?:\w+ ){0,3}?(?:first|single|one) (?:step|iteration|batch)|\bstep 0\b|\bstart(?:s|ed|ing)? (?:of )?(?:the )?train|\bbeg[iu]n\w* (?:of )?(?:the )?train|刚开始|一开始`)
+	// keptGraph are tensors that keep what their backward pass needs
+	keptGraph = re(`not (?:being )?detach\w*|without (?:a )?detach|(?:running|total|sum|epoch|train|accumulated)_?loss ?\+= ?loss\b(?:[^.]|$)|graph (?:of \w+ (?:\w+ )?)?(?:is kept|stays?|alive|retained|not freed)|retain_graph ?= ?true`)
+	// regressed are words of a release with which the same ran, and one with which it does not
+	regressed = re(`\b(?:since|after) (?:\w+ ){0,3}?(?:upgrad|updat)\w*|(?:previous|old(?:er)?|earlier|prior) (?:version|release|commit)s?\b[^.\n]{0,60}(?:work|fine|ok|no problem|less|fit)|\bdowngrad\w+|\bregression\b|(?:works?|worked|fine|ok) (?:with|in|on|using) (?:\w+ )?(?:version |v|==)\d+\.\d+|version\b[^.\n]{0,50}\bworks?\b[^.\n]{0,30}\b(?:latest|newest|newer|current|main|master)\b|(?:latest|newest|newer) [^.\n]{0,40}\b(?:oom|out of memory|fail|crash)`)
+	rises     = re(`\b(?:memory|mem|v?ram|rss|usage)\b[^\n]{0,60}?\b(?:increas|gr[eo]w|ris(?:e|ing)|climb|accumulat|leak|fills? (?:up )?(?:slowly|gradually|over|more)|go(?:es|ing)? up|went up|creep|never (?:released|freed))|\b(?:increas|grow|ris|climb)\w* (?:\w+ ){0,3}(?:memory|ram|vram)|\bleak\w*|(?:内存|显存)[^。\n]{0,16}(?:泄[漏露]|一直|不断|逐渐|持续|越来越|缓慢)`)
+	late      = re(`\b(?:after|within|until) (?:\w+ ){0,3}?(?:few|some|several|many|couple|certain|\d[\d.,]*k?|one|two|three|four|five|six|eight|ten|twelve|first|second|third|half|hundreds|thousands)(?: of| or so| more)?(?: \w+)? ?(?:epoch|epoche|epoches|iter|iteration|step|hour|batche?|minute|day|period)s?\b|\b(?:in the middle|halfway|midway|randomly|random (?:times?|steps?|moments?)|eventually|sometimes|after (?:a|some) (?:while|time|period)|after training for|(?:at|in|after|during) (?:the )?epoch ?[#:]? ?(?:[2-9]|\d\d+)\b|(?:at|after) (?:the )?step ?[#:]? ?\d{3,}|after \d+ ?%|\d+ ?% of (?:the )?training|over time|overnight|(?:at|around|about) (?:step|iteration|epoch) ?[#:]? ?\d\d+|(?:at|around|about) \d{2,}k? ?(?:steps|iterations)|après \S+ (?:\S+ )?(?:époque|itération|heure)|nach (?:\S+ ){1,3}(?:epoche|stunde|schritt)|después de (?:\S+ ){1,3}(?:época|iteraci|hora)|(?:second|third|fourth|2nd|3rd|4th|next) epoch)\b|第[二三四五六七八九十\d]+(?:个)?(?:轮|epoch)|训练(?:到|了|一段|几)[^。\n]{0,16}(?:后|时|轮|epoch|步)|跑了?一段时间|几个?(?:epoch|轮)`)
+	atStart   = re(`\b(?:first|very first|1st|initial) (?:training )?(?:step|iteration|iter|batch|forward|backward|epoch)|\bimmediate\w*|right away|straight away|\binstantly|at the (?:very )?(?:start|beginning)|as soon as|(?:before|without) (?:\w+ ){0,3}?(?:first|single|one) (?:step|iteration|batch)|\bstep 0\b|\bstart(?:s|ed|ing)? (?:of )?(?:the )?train|\bbeg[iu]n\w* (?:of )?(?:the )?train|刚开始|一开始`)
 	// risesWithSize is a rise with what is asked for, and a leak that is only asked about
 	risesWithSize = re(`\b(?:increas|gr[eo]w|ris|climb)\w*[^.\n]{0,20} (?:with|when|as|if) (?:an? |the |larger |more |bigger |i (?:use|increase|set) )*(?:\w+ )?(?:batch|resolution|length|size|number|context|image)|\bleak\w*(?: here| maybe)?\s?\?`)
 )
@@ -181,77 +205,6 @@ func manyProcesses(f *Facts) bool {
 	k, ok := f.key(Processes)
 	return ok && k.Number() > 1 && len(f.Crash.Frames) == 0
 }
-
-// manyWeights is the size of a model in its name, in billions of weights.
-var manyWeights = re(`(?:\b|[a-z_-])(\d{1,3}(?:\.\d{1,2})?) ?b\b`)
-
-// weightsOf returns the bytes of the weights of the model that the text names, and their type.
-func weightsOf(f *Facts) (event.Bytes, string) {
-	m := manyWeights.FindStringSubmatch(f.Said.Of + f.text)
-	if m == nil {
-		return 0, ""
-	}
-	billions, _ := strconv.ParseFloat(m[1], 64)
-	each, width := 2.0, "16 bits"
-	switch {
-	case f.says("4bit", "4-bit", "4 bit", "qlora", "nf4", "gptq", "awq", "int4"):
-		each, width = 0.55, "4 bits"
-	case f.says("8bit", "8-bit", "8 bit", "int8"):
-		each, width = 1, "8 bits"
-	}
-	return event.Bytes(billions * 1e9 * each), width
-}
-
-// weightsBeyondCard reports whether the weights of the model that is named take more than the
-// smallest card that is named has.
-func weightsBeyondCard(f *Facts) bool {
-	bytes, _ := weightsOf(f)
-	return len(f.Cards) > 0 && float64(bytes) > 0.95*float64(f.largestCard().Size) &&
-		!f.says("offload", "fsdp", "zero3", "zero-3", "zero 3", "stage 3", "stage3", "tensor_parallel",
-			"tensor-parallel", "pipeline parallel")
-}
-
-// largestCard is the one with most memory of those that the text names.
-func (f *Facts) largestCard() Card {
-	return slices.MaxFunc(f.Cards, func(a, b Card) int { return cmp.Compare(a.Size, b.Size) })
-}
-
-// spreadWeights are cures of weights that one card cannot hold.
-func spreadWeights(f *Facts) []ownCure {
-	bytes, width := weightsOf(f)
-	list := []ownCure{{remedy.DeviceMap, "spread the weights over the cards",
-		"device_map=\"auto\" in one process; or FSDP or ZeRO-3, in which each card holds a part"}}
-	if width != "4 bits" {
-		list = slices.Insert(list, 0, ownCure{remedy.Quantize4Bit, "pack the weights in 4 bits",
-			"load_in_4bit (QLoRA): about a quarter of " + bytes.String() + " in " + width})
-	}
-	return list
-}
-
-// statesBeyondCard reports whether training all weights of the model that is named needs more than
-// all cards that are named have. Where nothing of a shard is said each card holds all.
-func statesBeyondCard(f *Facts) bool {
-	m := manyWeights.FindStringSubmatch(f.Said.Of + f.text)
-	if m == nil || len(f.Cards) == 0 || !trains(f.Crash, f.Hints) || f.says("lora", "adapter",
-		"freeze", "frozen", "peft") {
-		return false
-	}
-	billions, _ := strconv.ParseFloat(m[1], 64)
-	if billions < 0.5 {
-		return false
-	}
-	cards := 1
-	if f.says("zero", "fsdp", "deepspeed", "shard", "parallel") {
-		cards = max(8, f.World) // at most a machine's, where their number is not said
-		if m := cardsCounted.FindStringSubmatch(f.text); m != nil {
-			cards, _ = strconv.Atoi(m[1])
-		}
-	}
-	return 16e9*billions > 1.1*float64(cards)*float64(f.largestCard().Size)
-}
-
-// cardsCounted is how many cards of a kind people say that they use.
-var cardsCounted = re(`\b(\d{1,2}) ?[x×*]? ?(?:nvidia |rtx ?|tesla )?(?:[ahlv]\d{2,3}s?|[1-5]0[5-9]0(?: ?ti)?|t4|p100|gpus?)\b`)
 
 // statesOnly reports whether a training has made its activations as small as settings can.
 func statesOnly(f *Facts) bool {
@@ -332,24 +285,17 @@ func toldCase(f *Facts, _ Sums) (judged, bool) {
 // byMoment explains an end by what the person writes about it.
 func byMoment(f *Facts, told bool) (judged, bool) {
 	c := f.Crash
-	for n, text := range []string{f.Said.Of, f.Said.Near, f.text} {
-		for i := range moments {
-			m := &moments[i]
-			if n == 2 && !m.anywhere || !told && !m.always || m.where != nil && !slices.Contains(m.where,
-				c.Where) ||
-				m.also != nil && !m.also.MatchString(f.text) || m.unless != nil && m.unless.MatchString(f.text) ||
-				m.fits != nil && !m.fits(f) {
-				continue
+	for i := range moments {
+		m := &moments[i]
+		if !told && !m.always || m.where != nil && !slices.Contains(m.where, c.Where) ||
+			m.also != nil && !m.also.MatchString(f.text) || m.unless != nil && m.unless.MatchString(f.text) ||
+			m.fits != nil && !m.fits(f) {
+			continue
+		}
+		for n, text := range []string{f.Said.Of, f.Said.Near, f.text} {
+			if words := m.said.FindString(text); words != "" && (n < 2 || m.anywhere) {
+				return m.judge(f, words), true
 			}
-			words := ""
-			if m.said != nil {
-				if words = m.said.FindString(text); words == "" {
-					continue
-				}
-			} else {
-				words = m.also.FindString(f.text)
-			}
-			return m.judge(f, words), true
 		}
 	}
 	return judged{}, false
@@ -362,12 +308,6 @@ func (m *moment) judge(f *Facts, words string) judged {
 	if m.write != nil {
 		j.words = m.write(f)
 	}
-	if m.said == nil && m.detail == "load" {
-		bytes, width := weightsOf(f)
-		card := f.largestCard()
-		j.evidence[0] = fmt.Sprintf("the text speaks of a model of %s and of %s (%s): its weights are %s in %s",
-			strings.TrimSpace(words), card.Name, card.Size, bytes, width)
-	}
 	if m.detail != "optimizer_step" {
 		return j
 	}
@@ -378,4 +318,35 @@ func (m *moment) judge(f *Facts, words string) judged {
 		}
 	}
 	return j
+}
+
+// detached writes the line that lets go of the graph, with the name that the text has for the sum.
+func detached(f *Facts) []ownCure {
+	name := first(sumOfLosses.FindString(f.text), "total")
+	return []ownCure{{remedy.Detach, "keep numbers, not tensors with their graph",
+		name + " += loss.item()   # for a list: outputs.append(y.detach().cpu())"}}
+}
+
+var sumOfLosses = re(`\b\w+_loss(?:es)?\b`)
+
+// otherRelease are cures of a regression. What the text says was not given back comes first.
+func otherRelease(f *Facts) []ownCure {
+	back := ownCure{remedy.OtherVersion, "go back to the release that worked, and report the difference",
+		"pip install 'PACKAGE==THE_VERSION_THAT_WORKED'   # then compare the defaults that changed"}
+	if onCard(f.Crash) && f.says("not released", "not properly released", "empty_cache", "not free") &&
+		f.Ran.Runtime != LlamaCPP {
+		return []ownCure{{remedy.EmptyCache, "give cached blocks back where the newer release may have stopped to",
+			"torch.cuda.empty_cache()   # at the end of the step, before the other program on the card needs room"}, back}
+	}
+	return []ownCure{back}
+}
+
+// longSamples bounds the length of samples, in the tool's settings where they are known.
+func longSamples(f *Facts) []ownCure {
+	text, ok := f.Tool.setting(remedy.LongestBatch)
+	if !ok {
+		text = "leave out or cut samples beyond 20 to 30 seconds; sorted with the longest first, it fails at once or never"
+	}
+	return []ownCure{{remedy.LongestBatch, "a bound on the length of samples", text},
+		{remedy.KeepLess, "if it rises with samples of one length, too", "print(torch.cuda.memory_allocated()) after each step: a rise there is something that is kept"}}
 }

@@ -64,8 +64,9 @@ func judge(f *Facts, s Sums) judged {
 			return late
 		}
 	}
-	if j.cause == CauseUnknown && len(c.Frames) == 0 && slices.Contains(indefinite, j.detail) {
-		if said, ok := byMoment(f, false); ok {
+	if len(c.Frames) == 0 && j.confidence < 0.6 && (slices.Contains(indefinite, j.detail) ||
+		slices.Contains(bySettings, j.detail)) {
+		if said, ok := byMoment(f, c.Requested == nil || j.cause == CauseUnknown); ok {
 			said.cased = true
 			return said
 		}
@@ -85,6 +86,10 @@ func manyCopies(j judged, f *Facts) judged {
 
 // indefinite are situations that say no more than that a pass was under way.
 var indefinite = []string{"", "open", "limit", "forward", "backward", "oversized", "host_tensor"}
+
+// bySettings are situations that a program's words alone suggest: what a person tells of the end
+// says more.
+var bySettings = []string{"serving_request", "eval_batch", "images"}
 
 // byStages asks the rules about stages of work, most telling first.
 func byStages(c *trace.Crash, h *trace.Hints) judged {
@@ -622,13 +627,16 @@ func notCopied(c *trace.Crash) judged {
 // wrongShape is a size of one array from which a mistake in its shape is as likely as much data.
 const wrongShape = 32 * event.GiB
 
+// smallArray is less than any machine has: what was held before it fills the memory.
+const smallArray = 256 * event.MiB
+
 func arrayTooLarge(c *trace.Crash) judged {
 	switch {
 	case c.Requested == nil:
 		return because(CauseHostData, "", 0.55,
 			"the program asked for more host memory than there is; the message names no size")
-	case *c.Requested < 64*event.MiB:
-		return because(CauseHostData, "", 0.6,
+	case *c.Requested < smallArray:
+		return because(CauseHostData, "", 0.5,
 			"only %s were refused: host memory was full before that, or a limit of the process was reached",
 			*c.Requested).saying("what filled it is not shown")
 	}

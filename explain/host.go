@@ -7,6 +7,7 @@ import (
 
 	"memroom/event"
 	"memroom/lazyregexp"
+	"memroom/remedy"
 	"memroom/trace"
 )
 
@@ -218,6 +219,26 @@ func byRay(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			also("the monitor kills the newest task, not the largest"), true
 	}
 	name, count, each := mostCommon(c.Neighbours)
+	if savingNow.MatchString(name) && c.Allocated != nil {
+		j := because(CauseModel, "checkpoint_save", 0.65,
+			"the largest processes, %s, hold %s each while they save: a copy of weights and states lies in host memory beside "+
+				"what is offloaded there", name, each)
+		j.words = []ownCure{{remedy.SaveSharded, "save what each rank has, without a full copy of it", "sharded checkpoints, in the program's settings"},
+			{remedy.OffloadLess, "offload less to host memory, where the cards have room", "param_offload=False, optimizer_offload=False; or fewer workers on a node"}}
+		return j, true
+	}
+	if m := rayVictim.FindStringSubmatch(c.Text); m != nil && c.Allocated != nil {
+		held, err := event.ParseBytes(m[2] + "GiB")
+		if err == nil && 4*held < *c.Allocated && count < 2 {
+			j := because(CauseUnknown, "trial_packing", 0,
+				"the process that Ray ended, %s, held %s of %s: it was the newest, not the largest", m[1], held, *c.Allocated).
+				saying("many processes fill the node together, not the one that was ended")
+			j.words = []ownCure{{remedy.FewerTrials, "fewer of them at once",
+				"as many " + strings.SplitN(m[1], ".", 2)[0] +
+					" actors or tasks as fit, by the program's own setting for them, or ray.init(num_cpus=N)"}}
+			return j, true
+		}
+	}
 	if count < 2 || c.Capacity == nil {
 		return judged{}, false
 	}
@@ -239,6 +260,12 @@ func byRay(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		saying("%d processes %s of %s each are too many at once, about %d of them fit", count, name,
 			each, fittingOn(c)), true
 }
+
+// rayVictim is the process that Ray ended, and savingNow the name of one that saves.
+var (
+	rayVictim = re(`name=([^,)\s]+), pid=\d+, memory used=([\d.]+) ?GB`)
+	savingNow = re(`(?i)save_(?:checkpoint|model|state)`)
+)
 
 // shareMemory reports whether the processes of a list together hold more than is in use. Pages that
 // several of them share are then counted for each one, so the number of processes does not show how

@@ -21,6 +21,14 @@ type licence struct {
 }
 
 var licences = []licence{
+	{re(`\bulimit\b|/dev/shm|--shm-size|vm\.\w+`), "Linux",
+		func(f *Facts, _ Sums, _ *Explanation) bool { return f.Ran.System == Posix }},
+	{re(`\bcuda_\w+=|nvidia-smi|pytorch_cuda`), "a card of NVIDIA",
+		func(f *Facts, _ Sums, _ *Explanation) bool { return f.Ran.System != Mac }},
+	{re(`torch\.|pytorch_|\.item\(\)|inference_mode|device_map=|dataloader\(|per_device_`), "PyTorch, or nothing that shows another runtime",
+		func(f *Facts, _ Sums, _ *Explanation) bool {
+			return slices.Contains([]Runtime{Torch, Unnamed, Engine, Runtime(f.Crash.Framework)}, f.Ran.Runtime)
+		}},
 	{re(`smaller inputs, or fewer|a smaller batch\b|fewer samples at once|fewer or smaller inputs|half_your_batch|half_of_now|batch_size=half|split the batch`),
 		"a batch that is shown and not known to fit, or a network at work that a smaller input would help",
 		func(f *Facts, s Sums, x *Explanation) bool {
@@ -159,7 +167,7 @@ var attempts = []attempt{
 	{re(`expandable_segments|max_split|alloc_conf|empty_cache|fragment`), pooling, "settings of PyTorch's pool", "what lies idle in it"},
 	{re(`eval_accumulation`), nil, "eval_accumulation_steps", "where outputs are kept, in host memory instead of the card"},
 	{re(`gradient.checkpoint|activation.checkpoint|checkpointing`), keeping, "checkpointing", "activations between the forward and the backward pass"},
-	{re(`num_?-?workers?|\bworkers\b`), []remedy.ID{remedy.DataLoaderWorkers}, "fewer workers of the loader", "the copies and batches that workers hold"},
+	{re(`num\w*_?-?workers?|\bworkers?\b`), []remedy.ID{remedy.DataLoaderWorkers}, "fewer workers of the loader", "the copies and batches that workers hold"},
 	{re(`shm-size|ipc=host|/dev/shm|共享内存`), []remedy.ID{remedy.ShmSize}, "more shared memory", "batches that workers hand over"},
 }
 

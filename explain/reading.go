@@ -21,6 +21,7 @@ type Facts struct {
 	Tried []string // what the person has tried in vain, in their words
 	Vocab []Number // sizes of vocabularies: printed, or those of a model that is named
 	Said  trace.Said
+	Ran   Program
 	text  string // of the log, lower case, as far as it is kept
 	lines []trace.Line
 }
@@ -217,17 +218,19 @@ func rankOfKey(k Key) int {
 var cardName = lazyregexp.New(`(?i)\b((?:NVIDIA |Nvidia |GeForce |Tesla |Quadro |RTX |GTX |TITAN )*(?:[AHBLV]\d{2,3}S?|GB?200|RTX ?A?\d{4}(?: ?(?:Ti|Super|Ada))?|T4|P100|K80|` +
 	`(?:GTX )?1080 ?Ti|2080 ?Ti|3090(?: Ti)?|4090|5090|3080|4080|MI\d{3}X?))[ ,(-]{0,3}(?:SXM\d?-?|PCIe-?|with |of |has |\w+ )?(\d{2,3}) ?(?:GB|GiB|G)\b`)
 
-// knownCards are cards that come with one size of memory.
+// knownCards are cards and rented machines that come with one size of memory, in GiB.
 var knownCards = []struct {
 	is   *lazyregexp.Regexp
 	size event.Bytes
 }{
-	{lazyregexp.New(`(?i)\bH200\b`), 141}, {lazyregexp.New(`(?i)\bH100\b`), 80},
-	{lazyregexp.New(`(?i)\b(?:rtx ?)?(?:3090|4090)\b`), 24}, {lazyregexp.New(`(?i)\b(?:rtx ?)?5090\b`), 32},
-	{lazyregexp.New(`(?i)\bL40S?\b`), 48}, {lazyregexp.New(`(?i)\bA6000\b`), 48},
-	{lazyregexp.New(`(?i)\bA10G?\b`), 24}, {lazyregexp.New(`(?i)\bT4\b`), 16},
-	{lazyregexp.New(`(?i)\b[12]080 ?Ti\b`), 11}, {lazyregexp.New(`(?i)\bMI250X?\b`), 64},
-	{lazyregexp.New(`(?i)\bMI300X\b`), 192}, {lazyregexp.New(`(?i)\bMI325X\b`), 256},
+	{re(`(?i)\bH200\b`), 141}, {re(`(?i)\b(?:H100|H800|A800|p4de|p5)\b`), 80}, {re(`(?i)\bMI250X?\b`), 64},
+	{re(`(?i)\bMI300X\b`), 192}, {re(`(?i)\bMI325X\b`), 256}, {re(`(?i)\b(?:L40S?|A6000)\b`), 48},
+	{re(`(?i)\bp4d\.\d+xlarge|\bp3dn\b`), 40}, {re(`(?i)\b(?:rtx ?)?5090\b`), 32},
+	{re(`(?i)\b(?:rtx ?)?(?:[34]090)\b|\bA10G?\b|\bA5000\b|\bP40\b|\bg[56]\.\d*xlarge|\bL4\b`), 24},
+	{re(`(?i)\bT4\b|\bg4dn\.\w+|\bA4000\b|\bp3\.\d*xlarge|\b4080\b`), 16},
+	{re(`(?i)\b(?:3060|4070|K80|p2\.\d*xlarge)\b`), 12}, {re(`(?i)\b[12]080 ?Ti\b`), 11},
+	{re(`(?i)\b(?:GTX ?|RTX ?)(?:1070|1080|2070|2080|3070|4060)\b`), 8},
+	{re(`(?i)\b(?:GTX ?|RTX ?)(?:1060|1660|2060)\b`), 6}, {re(`(?i)\b(?:GTX ?)1(?:650|050)\b`), 4},
 }
 
 func cardsIn(lines []trace.Line) []Card {
@@ -348,6 +351,7 @@ func factsIn(log *trace.Log, c *trace.Crash) *Facts {
 		f.Hints.Says = append(slices.Clone(f.Hints.Says), string(CauseLeak))
 	}
 	f.Tool = toolOf(f)
+	f.Ran = programOf(f)
 	return f
 }
 

@@ -25,12 +25,16 @@ const longestSource = 600
 // raisesTitle heads the part of a docstring that lists exceptions; raisesField lists one.
 var (
 	raisesTitle = later(`^\s*(?:Raises|Throws|Exceptions?|Errors)\s*:?\s*$`)
+	figured     = later(`\d ?[KMGT]i?B\b`)
 	raisesField = later(`^\s*(?::raises?|:exception|@throws|@raise)\s`)
 )
 
 // isDocumented reports whether the line describes an exception in documentation: below a title
 // "Raises", with no traceback between.
 func (p *passage) isDocumented() bool {
+	if figured.MatchString(p.line()) { // documentation names no sizes
+		return false
+	}
 	if raisesField.MatchString(p.line()) {
 		return true
 	}

@@ -1,0 +1,235 @@
+package explain
+
+import (
+	"strconv"
+
+	"memroom/event"
+	"memroom/remedy"
+)
+
+// The parts of a card that weights alone, or weights with what training keeps for them, must take
+// to be the cause before anything is computed.
+const (
+	mostOfCard = 0.9
+	muchOfCard = 0.65
+)
+
+// weightsBeyond: the model that is named has more weights than the card that is named has room for,
+// by the width that the text shows.
+func weightsBeyond(f *Facts, s Sums) (judged, bool) {
+	c, m := f.Crash, f.Ran.Model
+	capacity, whose := f.card(s)
+	if !onCard(c) && c.Where != event.WhereUnknown || m.Billions == 0 || capacity == 0 || c.Steps > 0 ||
+		f.Ran.Divided || drawing(c, f.Hints) || passIn(c.Frames) || s.Others > capacity/10 || has(c,
+		"epochs") {
+		return judged{}, false
+	}
+	each, width := m.Each, m.Width
+	if each == 0 {
+		each, width = 2, "16 bits"
+		if f.Ran.Runtime == Exported {
+			each, width = 4, "32 bits"
+		}
+	}
+	taken, least := m.weights(each), mostOfCard
+	if f.Ran.Runtime == Translate || f.Ran.Runtime == Exported {
+		least = muchOfCard // beside what an encoder or an arena takes
+	}
+	if float64(taken) <= least*float64(capacity) {
+		return judged{}, false
+	}
+	j := because(CauseModel, "load", 0.7, "%s: %s weights are %s in %s, and %s has %s", m.Name,
+		billions(m.Billions), taken, width, whose, capacity).
+		saying("the weights alone take %s in %s, of %s", taken, width, capacity)
+	if taken > capacity {
+		j = j.saying("the weights alone take more than one card has: %s in %s, of %s", taken, width, capacity)
+	}
+	j.words = f.smallerWeights(each, capacity)
+	return j, true
+}
+
+func billions(n float64) string {
+	return strconv.FormatFloat(n, 'g', 3, 64) + " billion"
+}
+
+// smallerWeights are cures of weights that one card cannot hold, in the settings of what loads
+// them.
+func (f *Facts) smallerWeights(each float64, capacity event.Bytes) []ownCure {
+	m := f.Ran.Model
+	halved := each > 2 && float64(m.weights(2)) < mostOfCard*float64(capacity)
+	half, packed, spread := ownCure{remedy.HalfWeights, "load the weights in 16 bits",
+		"torch_dtype=torch.float16 (bfloat16 where the card has it): " + m.weights(2).String()},
+		ownCure{remedy.Quantize4Bit, "pack the weights in 4 bits",
+			"load_in_4bit: about " + m.weights(0.56).String()},
+		ownCure{remedy.DeviceMap, "spread the weights over the cards, or over card and host",
+			`device_map="auto"; or FSDP or ZeRO-3, in which each card holds a part`}
+	switch f.Ran.Runtime {
+	case Engine:
+		half.args = "--dtype half, with a shorter --max-model-len   # weights are then " + m.weights(2).String()
+		packed.args = "a checkpoint in AWQ or GPTQ: about " + m.weights(0.56).String()
+		spread.title, spread.args = "spread the weights over several cards", "--tensor-parallel-size N"
+	case LlamaCPP:
+		packed.args, spread.args = "a file in Q4_K_M or smaller", "-ngl N   # fewer layers on the card, the others on the CPU"
+	case Translate:
+		return []ownCure{{remedy.Quantize8Bit, "a smaller model, or the same in 8 bits",
+			`small or medium instead of large; compute_type="int8": ` + m.weights(1.05).String()},
+			{remedy.DeviceMap, "compute on the CPU", `device="cpu"   # a card cannot use the machine's memory as its own`}}
+	case Exported:
+		half.args = "export the model in fp16 (or int8): " + m.weights(2).String() +
+			", a copy for each instance and card"
+		return []ownCure{half, {remedy.DeviceMap, "one copy, or a server that divides the model over cards",
+			"instance_group count 1 on one card; vLLM, TensorRT-LLM or FasterTransformer with tensor parallelism: " +
+				"cards of one machine do not add up by themselves"}}
+	}
+	switch {
+	case halved:
+		return []ownCure{half, packed}
+	case each > 1:
+		return []ownCure{packed, spread}
+	}
+	return []ownCure{spread}
+}
+
+// statesBeyond: training all weights of the model that is named needs more than the cards that are
+// named have. Where nothing of a shard is said each card holds all.
+func statesBeyond(f *Facts, s Sums) (judged, bool) {
+	c, m := f.Crash, f.Ran.Model
+	capacity, _ := f.card(s)
+	if !onCard(c) || m.Billions < 0.5 || capacity == 0 || !f.Ran.Trained || !trains(c, f.Hints) ||
+		f.Ran.Adapted || f.says("offload") || passIn(c.Frames) || c.Steps > 1 {
+		return judged{}, false
+	}
+	cards := 1
+	if f.says("zero", "fsdp", "deepspeed", "shard", "parallel") {
+		cards = max(8, f.World) // at most a machine's, where their number is not said
+		if m := cardsCounted.FindStringSubmatch(f.text); m != nil {
+			cards, _ = strconv.Atoi(m[1])
+		}
+	}
+	if 16e9*m.Billions < 1.1*float64(cards)*float64(capacity) {
+		return judged{}, false
+	}
+	j := because(CauseModel, "optimizer_step", 0.6,
+		"each of %s weights needs 16 bytes in training with Adam (weight, gradient, two states, a copy in 32 bits): %s",
+		billions(m.Billions), m.weights(16)).
+		saying("training all weights takes more than the cards have: %s with gradients and optimizer states",
+			m.weights(16))
+	j.words = fewerStates(f)
+	return j, true
+}
+
+// cardsCounted is how many cards of a kind people say that they use.
+var cardsCounted = re(`\b(\d{1,2}) ?[x×*]? ?(?:nvidia |rtx ?|tesla )?(?:[ahlv]\d{2,3}s?|[1-5]0[5-9]0(?: ?ti)?|t4|p100|gpus?)\b`)
+
+// serverCopies: a server works in several processes, each of which loads the models again.
+func serverCopies(f *Facts, s Sums) (judged, bool) {
+	n := f.Ran.Server
+	if n < 2 || f.Ran.Runtime == Engine || f.Crash.Steps > 0 {
+		return judged{}, false
+	}
+	where, cures := "on the card", []ownCure{
+		{remedy.FewerProcesses, "fewer processes on one card, or a card for each",
+			"as many workers as copies fit; CUDA_VISIBLE_DEVICES=N in the environment of each worker, before it imports the library"},
+		{remedy.LessAtOnce, "one process that holds the model, behind a queue",
+			"workers that only pass requests on to it"}}
+	if onHost(f.Crash) {
+		where = "in memory"
+		cures[0].title, cures[0].args = "fewer worker processes",
+			"load the model before they fork (gunicorn --preload), so that they share its pages"
+	}
+	j := because(CauseNeighbour, "pool_workers", 0.7,
+		"%d worker processes serve: each loads its own copy of the models%s", n,
+		map[bool]string{true: ", and opens a context of its own", false: ""}[onCard(f.Crash)]).
+		saying("%d worker processes each hold a copy of the models %s", n, where)
+	if s.OneSmall || s.Asked > 0 && s.Asked < 64*event.MiB {
+		j = j.also("the %s that were refused are only the last straw", s.Asked)
+	}
+	j.words = cures
+	return j, true
+}
+
+// deviceCounted: the runtime counts a device of another size than the one that the text tells of,
+// as with processors whose graphics share the machine's memory.
+func deviceCounted(f *Facts, s Sums) (judged, bool) {
+	if s.Capacity == 0 || f.Crash.Capped || s.Mine > s.Capacity/8 || s.Free < s.Capacity*3/4 {
+		return judged{}, false
+	}
+	var told event.Bytes
+	for _, m := range memorySaid.FindAllStringSubmatch(f.text, 20) {
+		n, _ := strconv.ParseFloat(first(m[1], m[3]), 64)
+		if m[3] != "" {
+			n /= 1024
+		}
+		told = max(told, event.Bytes(n*float64(event.GiB)))
+	}
+	if told < 2*s.Capacity || f.Ran.Maker != remedy.AMD && !f.says("unified", "apu", "integrated",
+		"igpu") {
+		return judged{}, false
+	}
+	j := because(CauseSetting, "small_device", 0.75, "the runtime counts %s as the device, where the text tells of %s",
+		s.Capacity, told).
+		saying("the runtime counts another pool than the %s that are meant, nothing else fills it", told)
+	j.words = []ownCure{{remedy.RightDevice, "let the driver give the device the pool that is meant",
+		"rocminfo | grep -A3 -i pool   # which pools it counts; on such processors: a small carve-out in the BIOS and a larger " +
+			"GTT (amdgpu.gttsize, ttm.pages_limit), a newer ROCm and kernel"}}
+	return j, true
+}
+
+// memorySaid is memory of a device as people and drivers tell it.
+var memorySaid = re(`\b(\d{2,3}) ?g(?:i?b)? (?:should be|is|are|of (?:v?ram|gpu|video|dedicated))[^\n]{0,40}\b(?:available|gpu|vram|device|reserved|carve)|\b(vram(?: ram)?)[:=] ?(\d{4,7}) ?m`)
+
+// heldOnPurpose: what was read, rather than computed, is said to lie on a card whole.
+func heldOnPurpose(f *Facts, s Sums) (judged, bool) {
+	m := manyPictures.FindStringSubmatch(f.text)
+	if m == nil || f.Crash.Over == nil || f.Crash.Steps > 0 {
+		return judged{}, false
+	}
+	j := because(CauseUnknown, "overflow", 0, "%s are allocated on a card of %s: Windows' driver moves what does not fit to "+
+		"main memory, until that is full too", *f.Crash.Over, s.Capacity).
+		saying("more is allocated than the card has; with %s %s, it may be all of them at once", m[1], m[2])
+	j.words = []ownCure{{remedy.LoadToHost, "keep the pictures in host memory, where the program can",
+		"--data_device cpu   # Gaussian splatting; elsewhere read each where it is used"},
+		{remedy.SmallerImage, "smaller pictures, or a part of them at a time",
+			"-r 2   # half the sides: a quarter of the bytes"}}
+	return j, true
+}
+
+var manyPictures = re(`\b(\d{3,6}) (photos|images|pictures|views|frames)\b`)
+
+// longContext: an engine makes room for keys and values of the whole context that it was given, or
+// that the model was trained for.
+func longContext(f *Facts, s Sums) (judged, bool) {
+	k, ok := f.key(Length)
+	if f.Crash.Kind != "ggml" || !ok || k.Number() < longSample || !cacheBuffer.MatchString(f.text) {
+		return judged{}, false
+	}
+	j := because(CauseModel, "engine_compute", 0.8,
+		"room for keys and values of %s tokens is made at the start (%s), whatever is used of it", thousands(int64(k.Number())), k.Text).
+		saying("the cache of keys and values for a context of %s tokens does not fit", thousands(int64(k.Number())))
+	if onHost(f.Crash) && f.says("child", "processes at", "in parallel") {
+		j = j.also("each process makes a cache of its own")
+	}
+	j.words = []ownCure{{remedy.ShorterSequence, "a context as long as is needed", "-c 8192 instead of " + k.Text + "   # n_ctx in code; 0 takes what the model was trained for"},
+		{remedy.GenerationCache, "the cache in 8 bits", "-ctk q8_0 -ctv q8_0 -fa on"}}
+	return j, true
+}
+
+// treesOnCard: what boosted trees keep on a card grows with features and depth.
+func treesOnCard(f *Facts, s Sums) (judged, bool) {
+	if f.Ran.Runtime != Trees || !onCard(f.Crash) || f.Crash.Requested != nil || !f.says("xgboost") ||
+		f.says("trial", "optuna", "ray.tune") {
+		return judged{}, false
+	}
+	j := because(CauseHostData, "tree_data", 0.65,
+		"beside the table itself there is a histogram for each feature and each node of the deepest level").
+		saying("the table and its histograms do not fit the card")
+	j.words = []ownCure{{remedy.TreeData, "smaller histograms: fewer features, a lower depth, fewer bins",
+		"max_depth=6, max_bin=64; rare columns dropped or hashed"},
+		{remedy.OtherVersion, "the newer method, or the CPU", `tree_method="hist" with device="cuda" (XGBoost 2 and later), or device="cpu"`}}
+	if fewerFeatures.MatchString(f.text) {
+		j = j.also("fewer features help, as the text says: columns decide, not rows")
+	}
+	return j, true
+}
+
+var fewerFeatures = re(`fewer (?:features|columns)[^\n]{0,30}\b(?:works?|fine|ok|helps?|no (?:error|problem))`)
