@@ -19,7 +19,49 @@ type clustered struct {
 	nodes []event.Bytes // free on each
 	queue []string
 	asks  map[string]event.Bytes
+	needs map[string]event.Bytes
 	on    map[string]int
+	to    int // trials of the study
+	since time.Time
+	spent spent
+}
+
+// spent is where the memory of all nodes goes, in bytes times seconds.
+type spent struct {
+	work, whole, margins       float64 // of jobs: what they need, a whole node beyond that, or margins
+	unknown, fragments, nobody float64 // free: before any end, while trials wait, while none does
+}
+
+func (s spent) String() string {
+	all := s.work + s.whole + s.margins + s.unknown + s.fragments + s.nobody
+	return fmt.Sprintf("%.1f %% needed; lost: %.1f %% whole nodes of trials of which nothing was known, "+
+		"%.1f %% margins, %.1f %% free before the first start or end, %.1f %% free while trials wait, "+
+		"%.1f %% free at the end", 100*s.work/all, 100*s.whole/all, 100*s.margins/all,
+		100*s.unknown/all, 100*s.fragments/all, 100*s.nobody/all)
+}
+
+// account adds the time since the last change. The caller holds the lock.
+func (c *clustered) account() {
+	seconds := time.Since(c.since).Seconds()
+	c.since = time.Now()
+	for run := range c.on {
+		c.spent.work += seconds * float64(c.needs[run])
+		beyond := &c.spent.margins
+		if c.asks[run] == c.host/event.Bytes(len(c.nodes)) {
+			beyond = &c.spent.whole
+		}
+		*beyond += seconds * float64(c.asks[run]-c.needs[run])
+	}
+	into := &c.spent.fragments
+	switch {
+	case len(c.needs) == len(c.on) && c.made == len(c.on):
+		into = &c.spent.unknown
+	case c.made >= c.to && len(c.queue) == 0:
+		into = &c.spent.nobody
+	}
+	for _, room := range c.nodes {
+		*into += seconds * float64(room)
+	}
 }
 
 const (
@@ -29,7 +71,7 @@ const (
 
 func newClustered(count int, node event.Bytes, job func(trial.Launch) curve) *clustered {
 	c := &clustered{scripted: newScripted(event.Bytes(count)*node, job), asks: map[string]event.Bytes{},
-		on: map[string]int{}}
+		needs: map[string]event.Bytes{}, on: map[string]int{}, since: time.Now()}
 	c.startS, c.endS = clusterAsks, clusterAsks/2
 	for range count {
 		c.nodes = append(c.nodes, node)
@@ -45,7 +87,9 @@ func (c *clustered) Capacity() (trial.Capacity, error) {
 func (c *clustered) Start(run string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.account()
 	c.asks[run] = c.jobs[run].limit + jobOverhead
+	c.needs[run] = c.jobs[run].curve.peak() + jobOverhead
 	c.jobs[run].released = true // nothing stands still there
 	c.queue = append(c.queue, run)
 	c.place()
@@ -70,7 +114,9 @@ func (c *clustered) place() {
 			c.act(run, j)
 			c.mu.Lock()
 			defer c.mu.Unlock()
+			c.account()
 			c.nodes[c.on[run]] += c.asks[run]
+			delete(c.on, run)
 			c.place()
 		}()
 	}
@@ -114,12 +160,15 @@ func overNodes(t *testing.T, count, trials int) {
 		jobs = append(jobs, of(n, sampler.Point(n)))
 	}
 	best := oracleOfNodes(jobs, count, node)
+	var c *clustered
 	got := packOn(t, space, trials, 1, func() (trial.Backend, *scripted) {
-		c := newClustered(count, node, func(l trial.Launch) curve { return of(l.Trial, l.Params) })
+		c = newClustered(count, node, func(l trial.Launch) curve { return of(l.Trial, l.Params) })
+		c.to = trials
 		return c, c.scripted
 	})
 	t.Logf("%d trials: %.0f s, oracle %.0f s (%.3f x); ran out: %d of the first 20, %d later", trials,
 		got.seconds, best, got.seconds/best, got.early, got.late)
+	t.Log(c.spent)
 	if got.finished != trials || got.late*50 > trials || got.seconds > bar*best {
 		t.Errorf("%d finished, %d ran out, %.3f x the oracle's makespan, at most %.2f x",
 			got.finished, got.late, got.seconds/best, bar)
