@@ -71,10 +71,11 @@ type planCmd struct {
 	chooseFlags   `embed:""`
 	rehearseFlags `embed:""`
 	parallelFlags `embed:""`
-	rank          int      // that is rehearsed, of Ranks
-	perNode       int      // ranks of one machine, if the launcher's options set it
-	elastic       bool     // the launcher is torchrun, or stands on it
-	environ       []string // of the rehearsed command; nil: ours
+	rank          int         // that is rehearsed, of Ranks
+	perNode       int         // ranks of one machine, if the launcher's options set it
+	elastic       bool        // the launcher is torchrun, or stands on it
+	environ       []string    // of the rehearsed command; nil: ours
+	resident      event.Bytes // the most that it held
 	// what a trainer's file said about types: of autocast, of the weights
 	fileHalf, fileWeights string
 	file                  fileSpread

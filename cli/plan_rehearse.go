@@ -14,8 +14,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
+	"memroom/event"
 	"memroom/fit"
 	"memroom/plan"
 	"memroom/probe"
@@ -254,6 +256,9 @@ func (c *planCmd) runRehearsed(ctx context.Context, said *heardOutput, args []st
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
 	err = cmd.Run()
+	if used, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		c.resident = event.Bytes(used.Maxrss) * event.KiB
+	}
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:

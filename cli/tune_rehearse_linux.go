@@ -50,6 +50,6 @@ func (t *tuning) Rehearse(ctx context.Context, id int, p trial.Params) (r trial.
 	for _, name := range []string{"weights", "gradients", "optimizer"} {
 		kept += said.Categories[name]
 	}
-	return trial.Rehearsed{Tensors: said.AllocatedPeak, Low: said.Low, High: said.High,
-		Kept: kept}, nil
+	return trial.Rehearsed{Tensors: said.AllocatedPeak, Resident: c.resident, Low: said.Low,
+		High: said.High, Kept: kept}, nil
 }

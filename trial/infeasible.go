@@ -15,13 +15,17 @@ var rates = []string{"lr", "learning_rate", "learningrate", "wd", "weight_decay"
 	"label_smoothing", "temperature",
 	"warmup", "warmup_ratio", "warmup_steps", "epochs", "num_epochs", "max_steps"}
 
+func isRate(name string) bool {
+	name = strings.ToLower(name)
+	name = name[strings.LastIndexAny(name, "./")+1:] // optimizer.lr, model/dropout
+	return slices.Contains(rates, strings.ReplaceAll(name, "-", "_"))
+}
+
 // sizeKey is a setting without its rates: what of it may take memory.
 func sizeKey(p Params) string {
 	var words []string
 	for _, one := range p {
-		name := strings.ToLower(one.Name)
-		name = name[strings.LastIndexAny(name, "./")+1:] // optimizer.lr, model/dropout
-		if !slices.Contains(rates, strings.ReplaceAll(name, "-", "_")) {
+		if !isRate(one.Name) {
 			words = append(words, one.Name+"="+one.Value.String())
 		}
 	}

@@ -44,6 +44,7 @@ type Memory struct {
 	shape   *fitted
 	fitted  int // version of what the shape was fitted to
 	same    map[string]sameSettings
+	ahead   foresight
 }
 
 // Learn adds an observation.
@@ -61,6 +62,7 @@ func (m *Memory) Learn(o Observation) {
 		return
 	}
 	m.seen = append(m.seen, o)
+	m.Exceeds(o.Params, o.Bytes)
 	if m.same == nil {
 		m.same = map[string]sameSettings{}
 	}
@@ -98,17 +100,25 @@ const (
 
 // Forecast predicts the peak of a trial with these settings.
 func (m *Memory) Forecast(p Params) Forecast {
-	if len(m.seen)+len(m.running) == 0 {
+	_, rehearsed := m.ahead.bytes(p)
+	if len(m.seen)+len(m.running) == 0 && !rehearsed {
 		return Forecast{}
 	}
-	if m.shape == nil || m.fitted != m.version() {
-		m.shape, m.fitted = fitShapes(m.recent()), m.version()
+	if seen := m.recent(); len(seen) > 0 && (m.shape == nil || m.fitted != m.version()) {
+		m.shape, m.fitted = fitShapes(seen, m.ahead.column()), m.version()
 	}
-	bytes, pooled, likely, why := m.shape.upper(p)
-	if m.Fixed || len(m.seen) < trusted {
+	var bytes, pooled, likely event.Bytes
+	why := "by rehearsal"
+	if rehearsed = rehearsed && len(m.seen) < enough; rehearsed {
+		bytes, likely = m.ahead.upper(p, m)
+		pooled = bytes
+	} else {
+		bytes, pooled, likely, why = m.shape.upper(p, m.Fixed)
+	}
+	if !rehearsed && (m.Fixed || len(m.seen) < trusted) {
 		bytes, why = m.fixed(p, bytes, why)
 	}
-	if len(m.seen) < trusted {
+	if !rehearsed && len(m.seen) < trusted {
 		likely = event.Bytes(math.Pow(float64(max(likely, leastReservation)), 1-careful) *
 			math.Pow(float64(bytes), careful))
 		pooled = likely
@@ -175,16 +185,19 @@ type fitted struct {
 	logs    bool // fitted in logarithms
 	weights []float64
 	wrong   float64 // share by which unseen points exceed the prediction, upper quantile
+	worst   float64 // the same, of the worst
 	usual   float64 // the same, of three in four
 	unsure  float64 // share of the margins that few observations need
+	few     float64 // the same, where running out costs the attempt: below one there are enough
 	score   float64
 	words   string
 	most    float64 // largest observation
 	known   map[string]map[string]bool
 }
 
-// fitShapes tries the shapes and keeps the one whose errors on left-out points are least.
-func fitShapes(seen []Observation) *fitted {
+// fitShapes tries the shapes and keeps the one whose errors on left-out points are least. A further
+// column is a shape of its own.
+func fitShapes(seen []Observation, further []column) *fitted {
 	numbers, kinds := features(seen)
 	targets := make([]float64, len(seen))
 	most := 0.0
@@ -196,13 +209,20 @@ func fitShapes(seen []Observation) *fitted {
 		most = max(most, targets[i])
 	}
 	best := fitAround(seen, targets, nil, false, "all trials are alike")
-	for _, s := range shapes(numbers, kinds, len(seen)) {
+	tried := shapes(numbers, kinds, len(seen))
+	for _, c := range further {
+		if len(seen) >= 3 {
+			tried = append(tried, shape{[]column{withRange(c, seen)}, false, "grows with " + c.name})
+		}
+	}
+	for _, s := range tried {
 		if f := fitAround(seen, targets, s.columns, s.logs, s.words); f != nil &&
 			f.score < 0.9*best.score {
 			best = f
 		}
 	}
 	best.most, best.known, best.unsure = most, texts(seen), unsure(len(seen))
+	best.few = enough / float64(max(len(seen), 1))
 	return best
 }
 
@@ -385,7 +405,7 @@ func fitOne(seen []Observation, targets []float64, columns []column, logs bool,
 		}
 	}
 	over := make([]float64, 0, n)
-	total := 0.0
+	total, worst := 0.0, 0.0
 	for i := range rows {
 		leverage := min(quadratic(inverse, rows[i]), 0.95)
 		left := y[i] - (y[i]-dot(f.weights, rows[i]))/(1-leverage) // prediction without the point
@@ -394,6 +414,9 @@ func fitOne(seen []Observation, targets []float64, columns []column, logs bool,
 		}
 		share := (targets[i] - left) / max(left, targets[i]*0.05)
 		over = append(over, share)
+		if !seen[i].AtLeast {
+			worst = max(worst, share)
+		}
 		total += math.Abs(targets[i]-left) / targets[i]
 	}
 	slices.Sort(over)
@@ -401,6 +424,10 @@ func fitOne(seen []Observation, targets []float64, columns []column, logs bool,
 	f.usual = max(0, quantile(over, usualQuantile))
 	if n < 4 {
 		f.wrong = max(f.wrong, 0.35/float64(n)) // a few points say little about errors
+	}
+	f.worst = worst
+	if n < 4 {
+		f.worst = f.wrong
 	}
 	f.score = total/float64(n) + f.wrong/2 + 0.002*float64(k)
 	return f
@@ -428,25 +455,33 @@ func (f *fitted) predicted(row []float64) float64 {
 	return value
 }
 
+// leastSlack is the share of slack and pad that stays where running out costs the attempt.
+const leastSlack = 1.0 / 4
+
 // upper is the forecast with its margins, that with those of many observations, and what is likely.
-func (f *fitted) upper(p Params) (upper, pooled, likely event.Bytes, why string) {
+// fixed: all of slack stays, however many were observed, as where few were.
+func (f *fitted) upper(p Params, fixed bool) (upper, pooled, likely event.Bytes, why string) {
 	row := f.row(p)
 	predicted := f.predicted(row)
 	beyond := 0.0
 	for _, x := range row[1:] {
 		beyond = max(beyond, x-1, -x)
 	}
-	margin := 1 + f.wrong + min(0.15*beyond, 0.5)
+	margin := 1 + min(0.15*beyond, 0.5)
 	why = f.words
 	if f.strange(p) {
 		margin, why = margin+0.25, why+"; a name not seen before"
 		predicted = max(predicted, f.most)
 	}
 	predicted = max(predicted, 0)
-	with := func(share float64) event.Bytes {
-		return event.Bytes(predicted*(margin+slack*share) + float64(pad)*share)
+	with := func(wrong, share float64) event.Bytes {
+		return event.Bytes(predicted*(margin+wrong+slack*share) + float64(pad)*share)
 	}
-	return with(1), with(f.unsure), event.Bytes(predicted * (1 + f.usual)), why
+	upper = with(f.worst, max(leastSlack, f.few))
+	if fixed || f.few >= 1 {
+		upper = with(f.wrong, 1)
+	}
+	return upper, with(f.wrong, f.unsure), event.Bytes(predicted * (1 + f.usual)), why
 }
 
 // strange reports whether a setting has a name that no observation had.

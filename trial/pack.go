@@ -92,8 +92,11 @@ func (s *Study) Next(c Capacity) (Launch, bool) {
 		if !ready {
 			return Launch{}, false // an unknown trial runs before the others
 		}
-		fits := s.fits(&l, c)
 		larger := s.Options.Concurrent != 1 && l.Host+l.Device > best.Host+best.Device
+		if found && !larger && t.overtaken < patience {
+			continue
+		}
+		fits := s.fits(&l, c)
 		if fits && (!found || larger) {
 			best, found = l, true
 		}
@@ -145,6 +148,9 @@ func (s *Study) ramping(c Capacity) bool {
 	if s.wholeNodes(c) {
 		return false
 	}
+	if s.Host.ahead.said != nil {
+		return (s.unconfirmed(c) || s.sizesOpen()) && !c.Elastic && len(s.running) >= confirming(c)
+	}
 	settled, open := s.Host.Count(), 0
 	for _, r := range s.running {
 		if r.shared && !r.settled {
@@ -164,7 +170,29 @@ func (s *Study) ramping(c Capacity) bool {
 // allocation stays what it is, so only those that end show what trials take, and each node that
 // would be idle shows one more.
 func (s *Study) wholeNodes(c Capacity) bool {
-	return c.NodeHost > 0 && !c.Elastic && s.Host.Count() == 0
+	return c.NodeHost > 0 && !c.Elastic && s.Host.Count() == 0 && s.Host.ahead.said == nil
+}
+
+// confirming trials begin with twice what rehearsals say, until some of them hold that: where
+// reservations cannot grow, a rehearsal that says too little would cost every attempt.
+func confirming(c Capacity) int { return max(4, int(c.Host/max(1, c.NodeHost))/3) }
+
+// unconfirmed reports whether no trials have shown yet that rehearsals speak of them: that they
+// hold for a while much of what was said.
+func (s *Study) unconfirmed(c Capacity) bool {
+	const some, aWhile = 3, 5 * time.Second
+	if c.Elastic || s.confirmed {
+		return false
+	}
+	shown := s.Host.Count()
+	for _, r := range s.running {
+		said, _ := s.Host.ahead.bytes(r.trial.Params)
+		if r.age >= aWhile && float64(r.peak) > said/2 {
+			shown++
+		}
+	}
+	s.confirmed = shown >= some
+	return !s.confirmed
 }
 
 // oneMoreBeside reports whether another trial may begin during the first of a study: when those
@@ -224,6 +252,10 @@ func (s *Study) hostNeed(t *Trial, c Capacity, l *Launch) (event.Bytes, bool) {
 		if c.Elastic {
 			l.Upper, l.Guess = f.Pooled, f.Guess
 			return f.Likely, true
+		}
+		if s.Host.ahead.said != nil && s.unconfirmed(c) {
+			l.Why += "; twice that, until some have confirmed it"
+			return 2 * f.Bytes, true
 		}
 		return f.Bytes, true
 	}

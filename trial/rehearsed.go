@@ -2,6 +2,8 @@ package trial
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"memroom/event"
 )
@@ -10,6 +12,7 @@ import (
 // started.
 type Rehearsed struct {
 	Tensors   event.Bytes // all of them at the worst moment, wherever they are
+	Resident  event.Bytes // of the program itself, whose tensors take nothing in a rehearsal
 	Low, High event.Bytes // on a card
 	Kept      event.Bytes // weights, gradients and optimizer's state: no remedy makes these smaller
 }
@@ -17,6 +20,7 @@ type Rehearsed struct {
 // rehearsals are what is known of settings, by what of them may take memory.
 type rehearsals struct {
 	known map[string]bool
+	begun []Params
 	// misfit settings: why they cannot be tried at all, or that they need remedies from the start
 	hopeless map[string]string
 	remedies map[string]bool
@@ -26,23 +30,84 @@ type rehearsals struct {
 func (s *Study) ExpectRehearsals(on bool) {
 	s.rehearsals = nil
 	if on {
-		s.rehearsals = &rehearsals{map[string]bool{}, map[string]string{}, map[string]bool{}}
+		s.rehearsals = &rehearsals{known: map[string]bool{}, hopeless: map[string]string{},
+			remedies: map[string]bool{}}
 	}
 }
 
-// awaits reports whether a trial must be rehearsed first. One that has run already need not be.
+// awaits reports whether a trial must be rehearsed first. One that has run already need not be, nor
+// one whose size follows from those of others.
 func (s *Study) awaits(t *Trial) bool {
-	return s.rehearsals != nil && len(t.Attempts) == 0 && !s.rehearsals.known[sizeKey(t.Params)]
+	if s.rehearsals == nil || len(t.Attempts) > 0 || s.rehearsals.known[sizeKey(t.Params)] {
+		return false
+	}
+	_, follows := s.learns().ahead.bytes(t.Params)
+	return !follows
 }
 
-// Unrehearsed is the next trial whose settings should be rehearsed; nil: there is none.
-func (s *Study) Unrehearsed() *Trial {
-	for _, t := range s.waiting {
-		if s.awaits(t) {
-			return t
+// besideCard is host memory of a program that uses a card, and does not in its rehearsal: libraries
+// and their kernels, pinned buffers.
+const besideCard = 2 * event.GiB
+
+// sizesOpen reports whether the next rehearsals may tell the size of all trials that wait. The
+// largest are to begin first: where reservations stay what they are small ones leave them no room.
+func (s *Study) sizesOpen() bool {
+	return len(s.learns().ahead.seen) < trusted && slices.ContainsFunc(s.waiting, s.awaits)
+}
+
+// learns is the memory that rehearsals are about.
+func (s *Study) learns() *Memory {
+	if s.Options.GPUs > 0 {
+		return &s.Device
+	}
+	return &s.Host
+}
+
+// Unrehearsed is the next trial whose settings should be rehearsed, once for all that are alike;
+// nil: there is none. It is the one that differs most from those before: a few of them then
+// tell the others, the largest among them.
+func (s *Study) Unrehearsed() (next *Trial) {
+	farthest := -1.0
+	for _, t := range s.waiting[:min(window, len(s.waiting))] {
+		if !s.awaits(t) {
+			continue
+		}
+		away := 0.0
+		for i, before := range s.rehearsals.begun {
+			if d := apart(t.Params, before); i == 0 || d < away {
+				away = d
+			}
+		}
+		if len(s.rehearsals.begun) == 0 {
+			away, _ = sizes(t.Params, s.waiting[0].Params)
+		} else if away == 0 {
+			continue
+		}
+		if away > farthest {
+			next, farthest = t, away
 		}
 	}
-	return nil
+	if next != nil {
+		s.rehearsals.begun = append(s.rehearsals.begun, next.Params)
+	}
+	return next
+}
+
+// apart is how much two settings differ in what may take memory: numbers by their ratio.
+func apart(p, q Params) (d float64) {
+	for _, knob := range p {
+		other, _ := q.Get(knob.Name)
+		if isRate(knob.Name) || knob.Value.String() == other.String() {
+			continue
+		}
+		a, number := knob.Value.Float()
+		if b, both := other.Float(); number && both && a > 0 && b > 0 {
+			d += math.Abs(math.Log(a / b))
+			continue
+		}
+		d++
+	}
+	return d
 }
 
 // Rehearsed takes the result of a rehearsal. Settings that cannot fit are skipped from now on.
@@ -61,7 +126,13 @@ func (s *Study) Rehearsed(p Params, r *Rehearsed, c Capacity) {
 	switch {
 	case why == "":
 		if s.Options.GPUs > 0 {
-			s.Device.Learn(Observation{Params: p, Bytes: r.High, Running: true})
+			s.Device.Foresee(p, r.High)
+		}
+		if beside := r.Tensors; r.Resident > 0 {
+			if s.Options.GPUs > 0 {
+				beside = besideCard
+			}
+			s.Host.Foresee(p, r.Resident+beside)
 		}
 	case s.Options.Fit && !kept:
 		s.rehearsals.remedies[key] = true

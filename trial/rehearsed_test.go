@@ -88,3 +88,40 @@ func TestOnTheProcessorTensorsCount(t *testing.T) {
 		t.Error("rehearsals go on after their end")
 	}
 }
+
+// TestAFewRehearsalsTellTheOthers: the most different settings are rehearsed first; once sizes are
+// a plain function of them, the rest wait for nothing, and what a trial takes beyond its rehearsal
+// is expected of all.
+func TestAFewRehearsalsTellTheOthers(t *testing.T) {
+	var batches []int64
+	for n := range int64(40) {
+		batches = append(batches, 8+4*n)
+	}
+	s, c := rehearsable(Options{CPUs: 0.1}, batches...), capacity(64*event.GiB)
+	c.NodeHost = 16 * event.GiB
+	size := func(p Params) event.Bytes {
+		bs, _ := p[0].Value.Float()
+		return event.Bytes(bs) * 20 * event.MiB
+	}
+	rehearsed := 0
+	for next := s.Unrehearsed(); next != nil; next = s.Unrehearsed() {
+		if bs, _ := next.Params[0].Value.Float(); rehearsed == 0 && bs != 164 || rehearsed == 1 && bs != 8 {
+			t.Errorf("rehearsal %d is of a batch of %v", rehearsed, bs)
+		}
+		s.Rehearsed(next.Params, &Rehearsed{Resident: 200 * event.MiB, Tensors: size(next.Params)}, c)
+		rehearsed++
+	}
+	if rehearsed > 2*trusted {
+		t.Errorf("%d of 40 were rehearsed", rehearsed)
+	}
+	l, ok := s.Next(c)
+	if want := 2*size(l.Params) + 400*event.MiB; !ok || l.Trial != 39 || l.Host < want {
+		t.Errorf("%+v %v: the largest should begin, with twice what was said", l, ok)
+	}
+	before := s.Trials[0].forecast(0, &s.Host).Bytes
+	s.Start(l.Trial, Attempt{Host: l.Host, Started: time.Now()})
+	s.Observe(l.Trial, Usage{Host: l.Host * 3 / 4, Peak: l.Host * 3 / 4})
+	if after := s.Trials[0].forecast(0, &s.Host).Bytes; after < before*5/4 {
+		t.Errorf("%v after a trial that took more than was said, %v before", after, before)
+	}
+}

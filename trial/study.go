@@ -167,6 +167,7 @@ type Study struct {
 	// memory, and the trial that showed it
 	tooLarge   map[string]int
 	rehearsals *rehearsals // nil: nothing is rehearsed
+	confirmed  bool        // trials have shown that rehearsals speak of them
 	late       lateGrowth
 }
 
@@ -185,6 +186,8 @@ type live struct {
 	used      event.Bytes // last reading of what cannot be dropped
 	peak      event.Bytes
 	peakDev   event.Bytes
+	toldPeak  event.Bytes // that rehearsals were compared with
+	toldDev   event.Bytes
 	cpus      float64     // measured; 0: not yet
 	settled   bool        // its memory has stood still for long enough
 	settledAt event.Bytes // its peak then
@@ -322,6 +325,11 @@ func (s *Study) Observe(id int, u Usage) (resize event.Bytes) {
 	l.age = u.Age
 	l.used, l.peak, l.held = u.Host, max(l.peak, u.Peak, u.Host), u.Held
 	l.peakDev = max(l.peakDev, u.Device)
+	if l.peak > l.toldPeak || l.peakDev > l.toldDev {
+		s.Host.Exceeds(l.trial.Params, l.peak)
+		s.Device.Exceeds(l.trial.Params, l.peakDev)
+		l.toldPeak, l.toldDev = l.peak, l.peakDev
+	}
 	if u.Age > time.Second {
 		l.cpus = u.CPUs
 	}
@@ -569,7 +577,7 @@ func (s *Study) older(l *live) (sum event.Bytes) {
 // mayNeed is what a running trial of which little is known may come to hold. By those that ended,
 // once there are some; before that twice what it holds, and less once it stands still.
 func (s *Study) mayNeed(r *live) event.Bytes {
-	if s.Host.Count() > 0 {
+	if s.Host.Count() > 0 || s.Host.ahead.said != nil {
 		return max(r.peak, r.trial.forecast(0, &s.Host).Pooled)
 	}
 	if r.settled {

@@ -135,18 +135,26 @@ func (c *clustered) Usage(run string) (u trial.Usage, ok bool) {
 // TestManyTrialsOverNodes: forty trials a node, against one who knows every peak and packs nodes as
 // the cluster does, the largest first.
 func TestManyTrialsOverNodes(t *testing.T) {
-	for _, count := range []int{6, 50} {
-		t.Run(fmt.Sprintf("%d nodes", count), func(t *testing.T) { overNodes(t, count, 40*count) })
+	for name, c := range map[string]struct {
+		nodes    int
+		rehearse time.Duration
+		bar      float64
+	}{"6 nodes, learnt": {6, 0, 1.32}, "6 nodes, rehearsed": {6, time.Hour, 1.2},
+		"50 nodes, rehearsed": {50, time.Hour, 1.2}} {
+		t.Run(name, func(t *testing.T) { overNodes(t, c.nodes, 40*c.nodes, c.rehearse, c.bar) })
 	}
 }
 
-func overNodes(t *testing.T, count, trials int) {
-	const node, mib, bar = 16 * event.GiB, float64(event.MiB), 1.35
+func overNodes(t *testing.T, count, trials int, rehearse time.Duration, bar float64) {
+	const node, mib = 16 * event.GiB, float64(event.MiB)
 	space := spaceOf(t, "bs", "choice(8,16,32,64)", "width", "qrandint(64,512,64)")
+	shareOf := func(p trial.Params) float64 {
+		return 0.03 + 0.25*knob(p, "bs")*knob(p, "width")/(64*512)
+	}
 	of := func(id int, p trial.Params) curve {
 		source := rand.New(rand.NewPCG(11, uint64(id)))
 		seconds := 30 + 60*source.Float64()
-		share := 0.03 + 0.25*knob(p, "bs")*knob(p, "width")/(64*512)
+		share := shareOf(p)
 		share *= 0.97 + 0.06*source.Float64()
 		peak := event.Bytes(share*float64(node)/mib) * event.MiB
 		return curve{seconds, shapeOf(source.IntN(3), peak)}
@@ -161,7 +169,13 @@ func overNodes(t *testing.T, count, trials int) {
 	}
 	best := oracleOfNodes(jobs, count, node)
 	var c *clustered
-	got := packOn(t, space, trials, 1, func() (trial.Backend, *scripted) {
+	spec := Spec{Space: space, Seed: 1, Samples: trials, Rehearse: rehearse}
+	// a rehearsal takes a while, and leaves out a twentieth
+	rehearser := saying(func(p trial.Params) (trial.Rehearsed, time.Duration, error) {
+		return trial.Rehearsed{Resident: 200 * event.MiB,
+			Tensors: event.Bytes(0.95*shareOf(p)*float64(node)) - 200*event.MiB}, 5 * time.Second, nil
+	})
+	got := packOn(t, spec, rehearser, func() (trial.Backend, *scripted) {
 		c = newClustered(count, node, func(l trial.Launch) curve { return of(l.Trial, l.Params) })
 		c.to = trials
 		return c, c.scripted

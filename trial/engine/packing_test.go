@@ -286,19 +286,20 @@ func inMemory(t *testing.T) string {
 func pack(t *testing.T, space trial.Space, n int, host event.Bytes, seed uint64,
 	job func(trial.Launch) curve) packed {
 	t.Helper()
-	return packOn(t, space, n, seed, func() (trial.Backend, *scripted) {
+	spec := Spec{Space: space, Samples: n, Seed: seed}
+	return packOn(t, spec, nil, func() (trial.Backend, *scripted) {
 		backend := newScripted(host, job)
 		return backend, backend
 	})
 }
 
 // packOn is pack on a backend that is made under the simulated clock.
-func packOn(t *testing.T, space trial.Space, n int, seed uint64,
+func packOn(t *testing.T, spec Spec, rehearser Rehearser,
 	made func() (trial.Backend, *scripted)) (result packed) {
 	t.Helper()
-	dir, err := Create(inMemory(t), Spec{Name: "packing", Command: []string{"true"}, Space: space,
-		Method: trial.Random, Seed: seed, Samples: n,
-		Options: trial.Options{Metric: "loss", Mode: "min", CPUs: 0.01}})
+	spec.Name, spec.Command, spec.Method = "packing", []string{"true"}, trial.Random
+	spec.Options = trial.Options{Metric: "loss", Mode: "min", CPUs: 0.01}
+	dir, err := Create(inMemory(t), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +310,7 @@ func packOn(t *testing.T, space trial.Space, n int, seed uint64,
 		}
 		defer e.Close()
 		backend, script := made()
-		e.Backend = backend
+		e.Backend, e.Rehearser = backend, rehearser
 		began := time.Now()
 		if err := e.Run(context.Background()); err != nil {
 			t.Fatal(err)

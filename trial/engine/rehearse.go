@@ -12,12 +12,12 @@ type Rehearser interface {
 	Rehearse(ctx context.Context, id int, p trial.Params) (trial.Rehearsed, error)
 }
 
-// rehearsing is the one rehearsal that runs at a time, in parallel with the trials.
+// rehearsing are the rehearsals that run in parallel with the trials.
 type rehearsing struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	results chan rehearsalResult
-	busy    bool
+	busy    int
 	any     bool // one has said something
 }
 
@@ -34,31 +34,34 @@ func (e *Engine) beginRehearsals(ctx context.Context) {
 		return
 	}
 	e.rehearse.ctx, e.rehearse.cancel = context.WithTimeout(ctx, e.Spec.Rehearse)
-	e.rehearse.results = make(chan rehearsalResult, 1)
+	e.rehearse.results = make(chan rehearsalResult, mostRehearsals)
 	e.Study.ExpectRehearsals(true)
 }
 
-// rehearseNext begins the next rehearsal, if one is due.
+// mostRehearsals run at a time, fewer where there are few processors.
+const mostRehearsals = 4
+
+// rehearseNext begins the next rehearsals, if some are due.
 func (e *Engine) rehearseNext() {
-	if e.rehearse.results == nil || e.rehearse.busy {
-		return
+	most := min(max(1, int(e.capacity.CPUs/mostRehearsals)), mostRehearsals)
+	for e.rehearse.results != nil && e.rehearse.busy < most {
+		t := e.Study.Unrehearsed()
+		if t == nil {
+			return
+		}
+		e.rehearse.busy++
+		ctx, id, params, results := e.rehearse.ctx, t.ID, t.Params, e.rehearse.results
+		go func() {
+			said, err := e.Rehearser.Rehearse(ctx, id, params)
+			results <- rehearsalResult{params, said, err}
+		}()
 	}
-	t := e.Study.Unrehearsed()
-	if t == nil {
-		return
-	}
-	e.rehearse.busy = true
-	ctx, id, params := e.rehearse.ctx, t.ID, t.Params
-	go func() {
-		said, err := e.Rehearser.Rehearse(ctx, id, params)
-		e.rehearse.results <- rehearsalResult{params, said, err}
-	}()
 }
 
-// rehearsed takes the result of a rehearsal. If the first one fails, the program is not rehearsed
-// again. A single setting that breaks the program will show that as a trial.
+// rehearsed takes the result of a rehearsal. If all of the first ones fail, the program is not
+// rehearsed again. A single setting that breaks the program will show that as a trial.
 func (e *Engine) rehearsed(r rehearsalResult) {
-	e.rehearse.busy = false
+	e.rehearse.busy--
 	switch {
 	case r.err == nil:
 		e.rehearse.any = true
@@ -67,7 +70,7 @@ func (e *Engine) rehearsed(r rehearsalResult) {
 	case e.rehearse.ctx.Err() != nil:
 		e.note("the time for rehearsals is over (%s): the rest is learnt from the trials",
 			e.Spec.Rehearse.Round(time.Second))
-	case e.rehearse.any:
+	case e.rehearse.any || e.rehearse.busy > 0:
 		e.note("not rehearsed: %v (%s)", r.err, r.params)
 		e.Study.Rehearsed(r.params, nil, e.capacity)
 		return
