@@ -40,6 +40,7 @@ free, total = torch.cuda.mem_get_info()
 print(total - free - torch.cuda.memory_reserved())
 """
 CARD = 125 << 30
+REHEARSED = 3  # steps
 PACES = ("alone", "alone-2", "watch", "fit0.65", "hand")  # of which a pace: kind is made
 Row = dict[str, Any]
 
@@ -167,7 +168,7 @@ class Zoo:
             if row["exit"] == 124 and limit < self.options.limit:
                 return  # cut by the end of all: measured when it goes on
             out = os.path.join(folder, "out.json")
-            if os.path.exists(out):
+            if os.path.exists(out) and kind != "rehearse":
                 row |= json.load(open(out))
             row |= recorded(home)
             answer = row.pop("answer")
@@ -197,11 +198,10 @@ class Zoo:
             PYTHONDONTWRITEBYTECODE="1",
             PYTHONWARNINGS="ignore",
         )
-        if kind == "rehearse":
-            env["PYTHONPATH"] = str(place)
-            return env
         env |= {"ZOO_OUT": os.path.join(folder, "out.json"), "ZOO_STEPS": str(script["steps"])}
         env["ZOO_COUNT"] = script.get("count", "")
+        if kind == "rehearse":  # seeded alike, and ended as early where that leaves something out
+            env["ZOO_STEPS"] = str(REHEARSED if script.get("cut") else 0)
         if kind.startswith("pace"):
             env |= {"ZOO_GATE": str(self.work / "gate"), "ZOO_STEPS": "0"}
         if kind.startswith(("fit", "again", "exact")):
@@ -216,7 +216,8 @@ class Zoo:
         if kind in ("watch", "exact"):
             return [memroom, "run", "--summary", "--"]
         if kind == "rehearse":
-            return [memroom, "plan", "--json", "--gpu", "h200", "--rehearse", "--"]
+            steps = ["--steps", str(REHEARSED + 1)]
+            return [memroom, "plan", "--json", "--gpu", "h200", *steps, "--rehearse", "--"]
         share, alone = float(kind.removeprefix("fit")), self.rows[name, "alone"]
         fit = [memroom, "run", "--fit", "--forgetful", "--summary"]
         if "before" in alone:  # of what the steps took
@@ -470,7 +471,7 @@ def main() -> None:
     if options.what == "sources":
         return take_sources(manifest(options.manifest)[0], options.mirrors, options.to)
     if options.what == "rehearse":
-        options.kinds, options.kept, options.at_once = "rehearse", True, 2
+        options.kinds, options.kept = "rehearse", True
     zoo = Zoo(options)
     if options.what == "table":
         if options.keep:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-WHOLE = 1 << 20  # elements of integers and booleans that are followed
+WHOLE = 1 << 23  # elements of integers and booleans that are followed: a graph's edges
 RANDOM = (
     1 << 18
 )  # elements of noise that are followed: scripts compare it and sort it to choose positions
@@ -208,7 +208,11 @@ class Values:
                 self.route(func, args, kwargs, outs)
             return
         if name.startswith(("empty", "new_empty")):
-            return  # anything, even a value that is not finite
+            # anything, even a value that is not finite; whole numbers will be written, such as
+            # positions piece by piece
+            if not outs[0].dtype.is_floating_point and not outs[0].dtype.is_complex:
+                self.remember(outs[0], torch.zeros(outs[0].shape, dtype=outs[0].dtype))
+            return
         try:
             twins = func(
                 *swap(args, known),
