@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import types
 import unittest
 from unittest import mock
 
@@ -339,6 +340,17 @@ class ChunkedLoss(unittest.TestCase):
             self.assertEqual(soft, original(logits, target, label_smoothing=0.1))
         finally:
             F.cross_entropy, F.kl_div, chunked_loss.PIECE = original, divergence, 32 << 20
+
+    def test_from_fewer_bytes_on_where_a_card_has_few(self):
+        for limit, asked, least in (
+            (1 << 30, None, 64 << 20),
+            (1 << 36, None, 128 << 20),
+            (1, 9, 9),
+        ):
+            chunked_loss._least.cache_clear()
+            around = types.SimpleNamespace(limit=limit)
+            with mock.patch.object(chunked_loss.room, "of", lambda device: around):
+                self.assertEqual(chunked_loss._least(torch.device("cuda", 0), asked), least)
 
     def test_gradients_are_equal_to_the_bit_in_every_precision(self):
         """Under autocast a card rounds log-probabilities to half precision, and a CPU does not.

@@ -16,13 +16,14 @@ from ..calls import autocast, outermost
 from ..memory import room
 
 ABOVE = 128 << 20  # bytes of fp32 logits below which the usual way is left alone
+OF_CARD = 1 / 16  # of what a card's allocator may take, where that is less
 PIECE = 32 << 20  # bytes of fp32 logits worked on at once, at the most
 LEAST = 1 << 20  # and at the least
 SHARE = 1 / 12  # of what is free: several tensors of that size are there at once
 
 
 def install(params: Any, say: Any) -> Any:
-    original, above = F.cross_entropy, params.get("above", ABOVE)
+    original, above = F.cross_entropy, params.get("above")
     told: List[bool] = []
 
     @functools.wraps(original)
@@ -49,7 +50,7 @@ def install(params: Any, say: Any) -> Any:
             and target.dim() == 1
             and not target.is_floating_point()
             and input.is_floating_point()
-            and input.numel() * 4 >= above
+            and input.numel() * 4 >= _least(input.device, above)
             and torch.is_grad_enabled()
             and not outermost.transformed()
         ):
@@ -102,7 +103,7 @@ def _install_divergence(above: Any, say: Any) -> Any:
             and input.dim() > 1
             and input.is_floating_point()
             and not target.requires_grad
-            and input.numel() * 4 >= above
+            and input.numel() * 4 >= _least(input.device, above)
             and torch.is_grad_enabled()
             and not autocast.is_on(input.device)
             and not outermost.transformed()
@@ -181,6 +182,14 @@ class _Divergence(torch.autograd.Function):
         (target,) = ctx.saved_tensors
         share = -(grad / target.numel() if ctx.mean else grad)
         return _times(target, 1, share, ctx.log_target), None, None, None
+
+
+@functools.lru_cache(maxsize=None)
+def _least(device: torch.device, asked: Any) -> Any:
+    """Bytes of fp32 logits from which it is done in pieces. asked: those that were asked for."""
+    if asked is not None:
+        return asked
+    return min(ABOVE, OF_CARD * room.of(device).limit) if device.type == "cuda" else ABOVE
 
 
 _logs: Dict[Any, Any] = {}  # kind of logits -> type of their log-probabilities
