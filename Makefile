@@ -27,6 +27,7 @@ demo: bin/memroom ## the main job, on a machine without a GPU
 # run at niceness 15 by themselves: beside other tests they would wait for all of these while Ray's servers go on.
 test: ## linters, types, the page in a browser, and tests against one PyTorch and one TensorFlow
 	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true) OMP_NUM_THREADS=1; \
+	 export MEMROOM_TEST_GUARD_PYTHON=$$(testenv/ensure guard || true); \
 	 [ -n "$$MEMROOM_TEST_PYTHON" ] || echo "SKIPPING everything that needs PyTorch or TensorFlow: see the lines above"; \
 	 mkdir -p bin; \
 	 go run ./testenv/suite -times bin/times.txt $(addprefix -split ,$(SPLIT)) $(addprefix -race ,$(RACE)) \

@@ -66,6 +66,12 @@ func Environment(t testing.TB, name string) string {
 	return environment(t, name, "the Python environment `"+name+"`")
 }
 
+// Pytest returns the interpreter of the main environment with pytest, which `make test` has too.
+func Pytest(t testing.TB) string {
+	t.Helper()
+	return environment(t, "guard", "pytest beside PyTorch")
+}
+
 func environment(t testing.TB, name, what string) string {
 	t.Helper()
 	python := os.Getenv("MEMROOM_TEST_" + strings.ToUpper(name) + "_PYTHON")

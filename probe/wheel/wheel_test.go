@@ -145,7 +145,7 @@ func TestCheckOfTheWheel(t *testing.T) {
 // TestGuardInPython runs the tests of memroom.estimate and of the pytest plugin, which pytest finds
 // by itself.
 func TestGuardInPython(t *testing.T) {
-	programs := installAt(t, testenv.Environment(t, "guard"), wheel(t, t.TempDir()))
+	programs := installAt(t, testenv.Pytest(t), wheel(t, t.TempDir()))
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
 	do(t, t.TempDir(), filepath.Join(programs, "python"), "-m", "pytest", "-q", "-p",
 		"no:cacheprovider", filepath.Join(testenv.Root(t), "python", "pytests", "test_guard.py"))
