@@ -5,6 +5,7 @@ import (
 
 	"memroom/lazyregexp"
 	"memroom/remedy"
+	"memroom/trace"
 )
 
 // printedShape is the shape of an array that NumPy names.
@@ -61,6 +62,16 @@ func arrayByShape(f *Facts, s Sums) (judged, bool) {
 		j.cures = []remedy.ID{remedy.InParts, remedy.RaiseLimit}
 		j.typed = map[remedy.ID]string{remedy.InParts: "keep it sparse (scipy.sparse) where most of it is zero; or a block of rows at a time, keeping " +
 			"only the nearest of each"}
+		return j, true
+	case len(dims) == 2 && min(dims[0], dims[1]) >= manyRows && m[2] != "object" &&
+		len(c.Neighbours) == 0 && !seen(c, f.Hints, trace.SignReads):
+		j := because(CauseHostData, "one_tensor", 0.6,
+			"its shape is %s x %s: as from one-hot encoding of columns with many distinct values, or a sparse matrix made dense",
+			thousands(dims[0]), thousands(dims[1])).
+			saying("that is one dense table of %s x %s", thousands(dims[0]), thousands(dims[1]))
+		j.cures = []remedy.ID{remedy.InParts, remedy.RaiseLimit}
+		j.typed = map[remedy.ID]string{remedy.InParts: "keep it sparse (scipy.sparse, sparse output of the encoder), or leave out or hash columns " +
+			"that have a value of their own in nearly each row"}
 		return j, true
 	case len(dims) >= 3 && dims[0] >= 1000 && len(c.Frames) == 0:
 		size := thousands(dims[1])

@@ -81,6 +81,27 @@ var moments = []moment{
 		says: "all of the input is in memory at once, for all that the text tells", shows: "it works with less of it, so what is held grows with the input",
 		words: []ownCure{{remedy.StreamData, "work through the input in pieces", "split it (or read a frame, row or file at a time), write each result out and let go of it"},
 			{remedy.SmallerImage, "less of each: a lower resolution or a narrower type", "uint8 is a quarter of float32, half the sides a quarter of the values"}}},
+	{said: re(`(?:after|once) (?:the )?(?:\w+ ){0,3}?(?:validation|evaluation|eval)\b[^.\n]{0,60}\b(?:second|next|epoch|train\w*)\b|(?:beginning|start) of (?:the |each |every )?(?:second|2nd|next|new) epoch|(?:second|2nd|next) epoch (?:starts|begins)`),
+		where: device, always: true, cause: CauseLeak, detail: "", sure: 0.55,
+		says: "the first epoch fits, so what an evaluation or that epoch left is still there", shows: "outputs that are still referred to, a graph that an evaluation recorded, or blocks of other sizes in the pool",
+		words: []ownCure{{remedy.NoGrad, "let go of it between the two", "with torch.no_grad(): around the evaluation; then del outputs, loss; torch.cuda.empty_cache()"}}},
+	{said: re(`heavy load|under load|concurren\w*|simultaneous\w*|(?:many|several|multiple|parallel) (?:requests|users|clients|calls)`), also: re(`\bserv(?:e|er|ing)\b|requests?\b|\bapi\b`), where: device, always: true,
+		fits: func(f *Facts) bool { return !f.Ran.Trained && f.Ran.Runtime != Engine }, cause: CauseBatch,
+		detail: "", sure: 0.6,
+		says: "what requests need that run at the same time adds up", shows: "the pool keeps the size of its fullest moment, which looks like memory that is never given back",
+		words: []ownCure{{remedy.LessAtOnce, "fewer requests at once", "a queue or a semaphore of one or two around the call of the model"}}},
+	{said: longInput, where: device, always: true, fits: func(f *Facts) bool {
+		return !f.Ran.Trained ||
+			evaluates(f.Crash, f.Hints)
+	},
+		cause: CauseBatch, detail: "", sure: 0.6,
+		says: "one input as a whole is too long or too large", shows: "it is computed in one piece, and attention grows with the square of its length",
+		words: []ownCure{{remedy.LessAtOnce, "the input in pieces", "pieces of 10 to 30 seconds of sound, tiles of a picture, or some frames at a time; with a small overlap, joined on the CPU"},
+			{remedy.RightDevice, "the longest ones on the CPU", "where there is more memory: device=\"cpu\""}}},
+	{said: re(`\.append\(|(?:append|add|stor|collect)\w* [^.\n]{0,30}\blists?\b`), also: re(`pre-?process|data ?set|\brows\b|samples|corpus|records`), where: ofHost, always: true, fits: bareHostEnd,
+		anywhere: true, cause: CauseHostData, detail: "", sure: 0.6,
+		says: "what is built sample by sample in Python lists stays in memory", shows: "a Python object takes many times what the same numbers take in an array",
+		words: []ownCure{{remedy.StreamData, "write it in parts, or make each sample when it is used", "a generator or Dataset.__getitem__; or rows to Parquet, TFRecord or np.memmap, some thousand at a time"}}},
 	{said: re(`(?:gather|concat|collect|accumulat|stor|keep|append|torch\.cat)\w*[^.\n]{0,60}\b(?:predictions?|outputs?|logits|results)\b|\b(?:predictions?|outputs?|logits)\b[^.\n]{0,40}(?:gather|accumulat|kept|stored|in (?:a )?(?:single|one) array)|compute_metrics|nested_concat`),
 		also: re(`\beval|validat|metric|\bpredictions\b`), cause: CauseBatch, detail: "eval_outputs", sure: 0.65,
 		shows: "they grow with the number of samples, whatever the batch"},
@@ -182,12 +203,14 @@ var moments = []moment{
 }
 
 var (
+	// longInput are inputs that are long, and words that short ones work
+	longInput = re(`\b(?:long(?:er)?|\d+[- ]?(?:min(?:ute)?s?|hours?|seconds?|m\d+s)) (?:\w+ )?(?:audios?|videos?|clips?|files?|recordings?|speech|tracks?|documents?|inputs?)\b|(?:works?|fine|ok) (?:for|with|on) (?:short|small)\w*|(?:audio|video|clip|file|image|text|input)\w* (?:\w+ ){0,2}?(?:longer|larger|bigger) than`)
 	// keptGraph are tensors that keep what their backward pass needs
 	keptGraph = re(`not (?:being )?detach\w*|without (?:a )?detach|(?:running|total|sum|epoch|train|accumulated)_?loss ?\+= ?loss\b(?:[^.]|$)|graph (?:of \w+ (?:\w+ )?)?(?:is kept|stays?|alive|retained|not freed)|retain_graph ?= ?true`)
 	// regressed are words of a release with which the same ran, and one with which it does not
 	regressed = re(`\b(?:since|after) (?:\w+ ){0,3}?(?:upgrad|updat)\w*|(?:previous|old(?:er)?|earlier|prior) (?:version|release|commit)s?\b[^.\n]{0,60}(?:work|fine|ok|no problem|less|fit)|\bdowngrad\w+|\bregression\b|(?:works?|worked|fine|ok) (?:with|in|on|using) (?:\w+ )?(?:version |v|==)\d+\.\d+|version\b[^.\n]{0,50}\bworks?\b[^.\n]{0,30}\b(?:latest|newest|newer|current|main|master)\b|(?:latest|newest|newer) [^.\n]{0,40}\b(?:oom|out of memory|fail|crash)`)
 	rises     = re(`\b(?:memory|mem|v?ram|rss|usage)\b[^\n]{0,60}?\b(?:increas|gr[eo]w|ris(?:e|ing)|climb|accumulat|leak|fills? (?:up )?(?:slowly|gradually|over|more)|go(?:es|ing)? up|went up|creep|never (?:released|freed))|\b(?:increas|grow|ris|climb)\w* (?:\w+ ){0,3}(?:memory|ram|vram)|\bleak\w*|(?:内存|显存)[^。\n]{0,16}(?:泄[漏露]|一直|不断|逐渐|持续|越来越|缓慢)`)
-	late      = re(`\b(?:after|within|until) (?:\w+ ){0,3}?(?:few|some|several|many|couple|certain|\d[\d.,]*k?|one|two|three|four|five|six|eight|ten|twelve|first|second|third|half|hundreds|thousands)(?: of| or so| more)?(?: \w+)? ?(?:epoch|epoche|epoches|iter|iteration|step|hour|batche?|minute|day|period)s?\b|\b(?:in the middle|halfway|midway|randomly|random (?:times?|steps?|moments?)|eventually|sometimes|after (?:a|some) (?:while|time|period)|after training for|(?:at|in|after|during) (?:the )?epoch ?[#:]? ?(?:[2-9]|\d\d+)\b|(?:at|after) (?:the )?step ?[#:]? ?\d{3,}|after \d+ ?%|\d+ ?% of (?:the )?training|over time|overnight|(?:at|around|about) (?:step|iteration|epoch) ?[#:]? ?\d\d+|(?:at|around|about) \d{2,}k? ?(?:steps|iterations)|après \S+ (?:\S+ )?(?:époque|itération|heure)|nach (?:\S+ ){1,3}(?:epoche|stunde|schritt)|después de (?:\S+ ){1,3}(?:época|iteraci|hora)|(?:second|third|fourth|2nd|3rd|4th|next) epoch)\b|第[二三四五六七八九十\d]+(?:个)?(?:轮|epoch)|训练(?:到|了|一段|几)[^。\n]{0,16}(?:后|时|轮|epoch|步)|跑了?一段时间|几个?(?:epoch|轮)`)
+	late      = re(`\b(?:after|within|until) (?:\w+ ){0,3}?(?:few|some|several|many|couple|certain|\d[\d.,]*k?|one|two|three|four|five|six|eight|ten|twelve|first|second|third|half|hundreds|thousands)(?: of| or so| more)?(?: \w+)? ?(?:epoch|epoche|epoches|iter|iteration|step|hour|batche?|day|period)s?\b|\b(?:in the middle|halfway|midway|randomly|random (?:times?|steps?|moments?)|eventually|sometimes|after (?:a|some) (?:while|time|period)|after training for|(?:at|in|after|during) (?:the )?epoch ?[#:]? ?(?:[2-9]|\d\d+)\b|(?:at|after) (?:the )?step ?[#:]? ?\d{3,}|after \d+ ?%|\d+ ?% of (?:the )?training|over time|overnight|(?:at|around|about) (?:step|iteration|epoch) ?[#:]? ?\d\d+|(?:at|around|about) \d{2,}k? ?(?:steps|iterations)|après \S+ (?:\S+ )?(?:époque|itération|heure)|nach (?:\S+ ){1,3}(?:epoche|stunde|schritt)|después de (?:\S+ ){1,3}(?:época|iteraci|hora)|(?:second|third|fourth|2nd|3rd|4th|next) epoch)\b|第[二三四五六七八九十\d]+(?:个)?(?:轮|epoch)|训练(?:到|了|一段|几)[^。\n]{0,16}(?:后|时|轮|epoch|步)|跑了?一段时间|几个?(?:epoch|轮)`)
 	atStart   = re(`\b(?:first|very first|1st|initial) (?:training )?(?:step|iteration|iter|batch|forward|backward|epoch)|\bimmediate\w*|right away|straight away|\binstantly|at the (?:very )?(?:start|beginning)|as soon as|(?:before|without) (?:\w+ ){0,3}?(?:first|single|one) (?:step|iteration|batch)|\bstep 0\b|\bstart(?:s|ed|ing)? (?:of )?(?:the )?train|\bbeg[iu]n\w* (?:of )?(?:the )?train|刚开始|一开始`)
 	// risesWithSize is a rise with what is asked for, and a leak that is only asked about
 	risesWithSize = re(`\b(?:increas|gr[eo]w|ris|climb)\w*[^.\n]{0,20} (?:with|when|as|if) (?:an? |the |larger |more |bigger |i (?:use|increase|set) )*(?:\w+ )?(?:batch|resolution|length|size|number|context|image)|\bleak\w*(?: here| maybe)?\s?\?`)

@@ -158,6 +158,7 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 		return x
 	}
 	x.facts = factsIn(log, c)
+	c = x.facts.Crash
 	x.sums = sumsOf(x.facts)
 	if x.facts.Tool != nil {
 		x.Tool = x.facts.Tool.Name
@@ -172,6 +173,10 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 	}
 	if (x.noRun || seen(c, &log.Hints, trace.SignWindows)) && strings.HasPrefix(x.Next, "memroom run") {
 		x.Next = elsewhereNext(c)
+	}
+	if onCard(c) && strings.HasPrefix(x.Next, "memroom run") && !slices.Contains(
+		[]Runtime{Torch, Unnamed, "tensorflow", "jax"}, x.facts.Ran.Runtime) {
+		x.Next = "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv -l 1   # who takes the card, and when"
 	}
 	x.Next = strings.Replace(x.Next, "memroom run -- YOUR COMMAND", run.Again(), 1)
 	return x

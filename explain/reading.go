@@ -350,10 +350,17 @@ func factsIn(log *trace.Log, c *trace.Crash) *Facts {
 	if growthSaid.MatchString(f.text) && !slices.Contains(f.Hints.Says, string(CauseLeak)) {
 		f.Hints.Says = append(slices.Clone(f.Hints.Says), string(CauseLeak))
 	}
+	if c.Kind == trace.KindTold && hostTools.MatchString(f.text) {
+		hosted := *c
+		hosted.Where, f.Crash = event.WhereHost, &hosted // whatever memory the person names
+	}
 	f.Tool = toolOf(f)
 	f.Ran = programOf(f)
 	return f
 }
+
+// hostTools are programs that compute in host memory unless they are given a card.
+var hostTools = re(`\bmergekit\b|--lazy-unpickle`)
 
 // says reports whether the text contains one of these words, which must be in lower case.
 func (f *Facts) says(words ...string) bool {

@@ -25,7 +25,7 @@ const longestSource = 600
 // raisesTitle heads the part of a docstring that lists exceptions; raisesField lists one.
 var (
 	raisesTitle = later(`^\s*(?:Raises|Throws|Exceptions?|Errors)\s*:?\s*$`)
-	figured     = later(`\d ?[KMGT]i?B\b`)
+	figured     = later(`(?i)total capacity|already allocated|is allocated by`)
 	raisesField = later(`^\s*(?::raises?|:exception|@throws|@raise)\s`)
 )
 
