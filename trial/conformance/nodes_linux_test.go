@@ -77,12 +77,18 @@ func (r *ray) jobsOfNodes() (counts []int, err error) {
 	return slices.Sorted(maps.Values(each)), err
 }
 
-// rayNodes: each node holds as many trials as its bytes allow. One that dies loses its trial's
-// attempt, which begins once more elsewhere, after the first has ended; the others go on.
-func rayNodes(t *testing.T, r *ray) {
+// cluster is one whose nodes can be counted and killed.
+type cluster interface {
+	secondNode(*testing.T) (kill func())
+	jobsOfNodes() ([]int, error)
+}
+
+// twoNodes: each node holds as many trials as its bytes allow. One that dies loses its trial's
+// attempt, which begins once more elsewhere, after the first has ended; the others go on. So do
+// they while the cluster's head is away.
+func twoNodes(t *testing.T, p place, r cluster) {
 	kill := r.secondNode(t)
-	s := newStudy(t, place{on: []string{"--on", "ray://" + r.wire.address, "--gpus-per-trial", "0"},
-		env: r.env()}, `
+	s := newStudy(t, p, `
 import os, sys, time
 x = sys.argv[1]
 with open("begun-" + x, "a") as f:
@@ -92,7 +98,7 @@ while not os.path.exists("go on"):
     time.sleep(0.1)
 print("loss=0." + x, flush=True)
 `)
-	// A job asks for 868 MB: the head holds two, the second node one.
+	// A job asks for 868 MB: the first node holds two, the second one.
 	study := s.command(s.begin("--trial-mem", "700MiB", "--", "python3", "train.py",
 		"grid_search(1,2,3,4,5)")...)
 	var out strings.Builder
@@ -115,6 +121,9 @@ print("loss=0." + x, flush=True)
 		}
 	}
 	first := begun()
+	if p.outage != nil {
+		p.outage(t)
+	}
 	counts, err := r.jobsOfNodes()
 	if err != nil || len(first) != 3 || !slices.Equal(counts, []int{1, 2}) {
 		t.Errorf("%v: %d began, on the nodes %v", err, len(first), counts)
@@ -145,7 +154,8 @@ print("loss=0." + x, flush=True)
 		}
 		again += one.Attempts - 1
 	}
-	if all := begun(); again != 1 || len(all) != 6 {
+	// a cluster may place another job on the dead node before it knows: that one never begins there
+	if all := begun(); again < 1 || again > 2 || len(all) != 6 {
 		t.Errorf("%d attempts more than trials, begun %v\n%s", again, all, out.String())
 	}
 }

@@ -3,9 +3,11 @@ package conformance
 import (
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,11 +18,15 @@ import (
 	"memroom/testenv"
 )
 
-// slurm is a cluster of one node on the loopback interface, in a folder of its own.
+// slurm is a cluster on the loopback interface, in a folder of its own: one node, and a smaller one
+// that is down until somebody starts it.
 type slurm struct {
 	dir  string
 	skip string // why there is none
 }
+
+// small is the name of the second node. Its daemon believes that it runs on a host of that name.
+const small = "memroom-small"
 
 var theSlurm slurm
 var slurmOnce sync.Once
@@ -67,15 +73,64 @@ func (s *slurm) start() {
 		}
 	}
 	for began := time.Now(); ; time.Sleep(200 * time.Millisecond) {
-		out, _ := s.command("sinfo", "-h", "-o", "%T").Output()
+		out, _ := s.command("sinfo", "-h", "-t", "idle", "-o", "%T").Output()
 		if strings.HasPrefix(string(out), "idle") {
 			return
 		}
 		if time.Since(began) > 10*time.Minute {
+			out, _ = s.command("sinfo").Output()
 			s.skip = "its node does not become idle: " + string(out)
 			return
 		}
 	}
+}
+
+// secondNode starts the smaller node and returns how it dies: its daemon, and all that runs there.
+func (s *slurm) secondNode(t *testing.T) (kill func()) {
+	t.Helper()
+	node := s.command("unshare", "--uts", "sh", "-c",
+		"hostname "+small+"; exec slurmd -D -c -N "+small)
+	node.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = func() {
+		jobs, _ := s.command("squeue", "-h", "-w", small, "-o", "%A").Output()
+		_ = node.Process.Kill()
+		_ = node.Wait()
+		for _, job := range strings.Fields(string(jobs)) {
+			procs, _ := filepath.Glob("/sys/fs/cgroup/freezer/slurm*/uid_*/job_" + job +
+				"/step_*/cgroup.procs")
+			for _, path := range procs {
+				pids, _ := os.ReadFile(path)
+				for _, word := range strings.Fields(string(pids)) {
+					if pid, err := strconv.Atoi(word); err == nil && pid > 1 {
+						_ = syscall.Kill(pid, syscall.SIGKILL)
+					}
+				}
+			}
+		}
+	}
+	for began := time.Now(); ; time.Sleep(300 * time.Millisecond) {
+		out, _ := s.command("sinfo", "-h", "-n", small, "-o", "%T").Output()
+		if strings.TrimSpace(string(out)) == "idle" {
+			return kill
+		}
+		if time.Since(began) > time.Minute {
+			kill()
+			t.Fatalf("no second node after a minute: %s", out)
+		}
+	}
+}
+
+// jobsOfNodes counts the jobs that run on each node, the fewest first.
+func (s *slurm) jobsOfNodes() ([]int, error) {
+	out, err := s.command("squeue", "-h", "-r", "-t", "running", "-o", "%N").Output()
+	each := map[string]int{}
+	for _, node := range strings.Fields(string(out)) {
+		each[node]++
+	}
+	return slices.Sorted(maps.Values(each)), err
 }
 
 func (s *slurm) write() error {
@@ -94,11 +149,12 @@ AuthInfo=socket=%[2]s/munge.sock
 SlurmctldPort=%[3]d
 SlurmdPort=%[4]d
 SlurmctldPidFile=%[2]s/slurmctld.pid
-SlurmdPidFile=%[2]s/slurmd.pid
+SlurmdPidFile=%[2]s/slurmd.%%n.pid
 SlurmctldLogFile=%[2]s/slurmctld.log
-SlurmdLogFile=%[2]s/slurmd.log
+SlurmdLogFile=%[2]s/slurmd.%%n.log
 StateSaveLocation=%[2]s/state
-SlurmdSpoolDir=%[2]s/spool
+SlurmdSpoolDir=%[2]s/spool.%%n
+SlurmdTimeout=10
 SlurmdParameters=config_overrides
 ReturnToService=2
 ProctrackType=proctrack/cgroup
@@ -110,15 +166,16 @@ JobAcctGatherType=jobacct_gather/cgroup
 MpiDefault=none
 KillWait=5
 NodeName=%[1]s NodeAddr=127.0.0.1 CPUs=8 RealMemory=2000 State=UNKNOWN
-PartitionName=all Nodes=%[1]s Default=YES MaxTime=INFINITE State=UP
-`, host, s.dir, freePort(), freePort())
+NodeName=%[5]s NodeAddr=127.0.0.1 Port=%[6]d CPUs=8 RealMemory=1000 State=DOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+`, host, s.dir, freePort(), freePort(), small, freePort())
 	for name, text := range map[string]string{"slurm.conf": conf, "key": string(key),
 		"cgroup.conf": "CgroupMountpoint=/sys/fs/cgroup\nConstrainRAMSpace=yes\n"} {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
 			return err
 		}
 	}
-	for _, name := range []string{"state", "spool"} {
+	for _, name := range []string{"state", "spool." + host, "spool." + small} {
 		if err := os.Mkdir(filepath.Join(s.dir, name), 0o755); err != nil {
 			return err
 		}
@@ -168,7 +225,9 @@ func (s *slurm) stop() {
 		return
 	}
 	_ = s.command("scancel", "--me").Run()
-	for _, name := range []string{"slurmd", "slurmctld", "munge"} {
+	host, _ := os.Hostname()
+	host, _, _ = strings.Cut(host, ".")
+	for _, name := range []string{"slurmd." + host, "slurmctld", "munge"} {
 		s.end(name)
 	}
 	_ = os.RemoveAll(s.dir)

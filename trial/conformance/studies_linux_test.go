@@ -104,17 +104,19 @@ func TestStudiesOnEveryEngine(t *testing.T) {
 	t.Run("local", func(t *testing.T) { conform(t, place{name: "local"}) })
 	t.Run("slurm", func(t *testing.T) {
 		s := startedSlurm(t)
-		conform(t, place{name: "slurm", on: []string{"--on", "slurm"}, env: s.env(),
-			outage: s.outage})
+		p := place{name: "slurm", on: []string{"--on", "slurm"}, env: s.env(), outage: s.outage}
+		conform(t, p)
+		t.Run("two nodes", func(t *testing.T) { twoNodes(t, p, s) })
 		t.Run("signals", func(t *testing.T) { slurmSignals(t, s) })
 	})
 	t.Run("ray", func(t *testing.T) {
 		r := startedRay(t)
-		conform(t, place{name: "ray", on: []string{"--on", "ray://" + r.wire.address,
-			"--gpus-per-trial", "0"}, env: r.env(), outage: r.outage})
+		p := place{name: "ray", on: []string{"--on", "ray://" + r.wire.address,
+			"--gpus-per-trial", "0"}, env: r.env(), outage: r.outage}
+		conform(t, p)
 		t.Run("cards", func(t *testing.T) { rayCards(t, r) })
 		t.Run("upload", func(t *testing.T) { rayUpload(t, r) })
-		t.Run("two nodes", func(t *testing.T) { rayNodes(t, r) })
+		t.Run("two nodes", func(t *testing.T) { twoNodes(t, p, r) })
 	})
 }
 

@@ -139,8 +139,8 @@ func TestManyTrialsOverNodes(t *testing.T) {
 		nodes    int
 		rehearse time.Duration
 		bar      float64
-	}{"6 nodes, learnt": {6, 0, 1.32}, "6 nodes, rehearsed": {6, time.Hour, 1.2},
-		"50 nodes, rehearsed": {50, time.Hour, 1.2}} {
+	}{"6 nodes, learnt": {6, 0, 1.32}, "6 nodes, rehearsed": {6, time.Hour, 1.15},
+		"50 nodes, rehearsed": {50, time.Hour, 1.15}} {
 		t.Run(name, func(t *testing.T) { overNodes(t, c.nodes, 40*c.nodes, c.rehearse, c.bar) })
 	}
 }
