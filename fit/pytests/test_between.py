@@ -94,6 +94,18 @@ class Between(unittest.TestCase):
                 self.assertEqual(got, whole, told.text())
                 self.assertIn("between the calls of modules", told.text())
 
+    def test_only_what_has_no_room_waits(self):
+        """And the model, which did not run out, is left as it is."""
+        plenty, most = Card(), []
+        whole, _ = run_on(compared, plenty)
+        for share in (0.5, 0.8):
+            card = Card(int(share * plenty.most))
+            got, told = run_on(compared, card, ASKED)
+            self.assertEqual(got, whole, told.text())
+            self.assertIn("the whole batch fits as it is", told.text())
+            most.append(card.most)
+        self.assertGreater(most[1], 1.2 * most[0])
+
     def test_not_where_the_model_explains_it(self):
         whole, got, told = self.pair(usual, 0.65)
         self.assertEqual(len(got), len(whole), told.text())

@@ -466,6 +466,7 @@ class WorkSpaces(unittest.TestCase):
                 predicted=lambda: 100,
                 peak_of_passes=lambda peak=peak: peak,
                 held_before=10,
+                outside=0,
                 kinds=lambda: "",
             )
             self.assertEqual(chief.settling._read({one: 1}, step).seen, [(100, expected)])

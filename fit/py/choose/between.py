@@ -49,21 +49,24 @@ class Between:
 
     def step_is_over(self, step: Step) -> None:
         """It stops where all of it may stay on the card beside what the step took, or must because
-        of what the script called.
+        of what the script called. Otherwise as much is sent from now on as has no room, and what
+        ran out is known not to be the model's call.
         """
         if self._hooks is None or not self._asked or step.around is None:
             return
         sent, limit = self._hooks.take_sent(), step.around.limit
-        most = step.peak_of_passes() + sent + self._means.state_to_come()
-        if self._hooks.stopped or most <= self._means.budget(limit):
-            self._means.outside = sent
+        lacks = step.peak_of_passes() + sent + self._means.state_to_come()
+        lacks -= self._means.budget(limit)
+        if self._hooks.stopped or lacks <= 0 and not self._told:
+            self._means.outside += sent
             self._stop()
         elif not self._told:
-            self._told = True
+            self._told, self._means.failed = True, False
+            self._means.outside = self._hooks.stays(sent, lacks)
             self._means.say(
                 "applied",
                 "between the calls of modules: %s of what is saved waits in host memory"
-                % words(sent),
+                % words(sent - self._means.outside),
                 id="activation_offload",
                 equivalence="exact",
                 limit=limit,

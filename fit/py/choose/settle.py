@@ -129,6 +129,7 @@ class Settling:
         that it cannot swing.
         """
         step, self.step = self.step, Step()
+        self.step.outside = self._means.outside
         promises.kept()
         self._companies.saw(step.companies.known)
         stays, new = 0.0, self._may_be_followed_by_others(step)
@@ -217,7 +218,7 @@ class Settling:
         if not step.around.is_card:
             real = max(predicted, step.peak_of_passes() - step.held_before)
         else:
-            real = step.peak_of_passes() - step.held_before
+            real = step.peak_of_passes() - step.held_before - step.outside
             # A library takes a work space where there is room, and does without where there is not.
             real = max(real - max(case.optional for case in cases), min(real, predicted))
             seen = real

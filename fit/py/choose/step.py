@@ -32,6 +32,7 @@ class Step:
         self.held_before = 0.0  # bytes, without what is counted with the choices
         self._peak: Optional[int] = None
         self.gradients = 0.0  # bytes of them that were there when it began
+        self.outside = 0.0  # bytes saved between calls that are counted apart
 
     def observe(self, around: Any, gradients: float = 0) -> None:
         """From now on the peak is read. gradients: bytes that are held and counted with the

@@ -19,6 +19,8 @@ from ..calls import aside, outermost
 from ..memory import room
 from .activation_offload import Away
 
+MORE = 1.2  # times what lacks room that is sent
+
 
 class WithoutModules:
     """budget(limit): bytes to plan with; to_come(): of optimizer state. stopped: nothing more is
@@ -81,6 +83,14 @@ class WithoutModules:
         """What is saved between the modules' calls waits in host memory from now on."""
         self._beside, self._around = True, around
 
+    def stays(self, sent: int, lacks: float) -> float:
+        """Bytes of those that a step sent that stay on the card from the next one on. lacks: bytes
+        that have no room there; a little more is sent, because one step says little of the next.
+        """
+        self._most = most = min(sent, MORE * lacks)
+        self._away.next_step(most)
+        return sent - most
+
     def take_sent(self) -> int:
         """Bytes that were sent since this was asked last."""
         sent, self._away.sent = self._away.sent, 0
@@ -109,10 +119,11 @@ class WithoutModules:
         stays on the card.
         """
         sent = self._away.sent
-        if self._beside:
+        if self._beside and self._most is None:
             self._away.forget_gone()
-            return
-        if self._around is None or not sent and self._most is None:
+        elif self._beside:
+            self._away.next_step(self._most)
+        if self._beside or self._around is None or not sent and self._most is None:
             return
         if self._most is None:
             spare = self.budget(self._around.limit) - self._around.peak() - self.to_come()
