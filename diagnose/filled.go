@@ -73,15 +73,19 @@ func library(file string) string {
 // Filled returns the finding about a run whose host memory ran out: the line at which it grew.
 // limit is the wall it met, 0 where it is not known. It returns nil where too little was seen.
 func Filled(grown []Grown, limit event.Bytes) *event.Finding {
-	grown = slices.DeleteFunc(slices.Clone(grown), Grown.imports)
-	var seen, held event.Bytes
+	var seen, imported, held event.Bytes
 	for _, g := range grown {
-		seen += g.Bytes
 		held = max(held, g.Held)
+		if g.imports() {
+			imported += g.Bytes
+		} else {
+			seen += g.Bytes
+		}
 	}
-	if seen == 0 || seen < held/4 {
-		return nil // most of it was there before anybody looked
+	if seen == 0 || seen < max((held-imported)/4, held/8) {
+		return nil // most of it was there before anybody looked, or is libraries
 	}
+	grown = slices.DeleteFunc(slices.Clone(grown), Grown.imports)
 	at := deepest(grown)
 	if len(at.Lines) == 0 {
 		return severalLines(grown, held, limit)

@@ -62,6 +62,13 @@ func TestFilledNamesTheLineThatHolds(t *testing.T) {
 			{Lines: []Line{line(1, "import torch")}, Bytes: 300 * mib, Held: 300 * mib},
 			{Lines: []Line{line(9, "rows = json.load(f)")}, Bytes: 300 * mib, Held: 600 * mib}},
 			"`rows = json.load(f)` at train.py:9"},
+		{"data where libraries take most of the limit", []Grown{
+			{Lines: []Line{line(1, "import torch")}, Bytes: 580 * mib, Held: 600 * mib},
+			{Lines: []Line{line(9, "rows = json.load(f)")}, Bytes: 150 * mib, Held: 750 * mib}},
+			"`rows = json.load(f)` at train.py:9"},
+		{"libraries alone", []Grown{
+			{Lines: []Line{line(1, "import torch")}, Bytes: 700 * mib, Held: 700 * mib},
+			{Lines: []Line{line(9, "rows = json.load(f)")}, Bytes: 50 * mib, Held: 750 * mib}}, ""},
 		{"several lines", []Grown{
 			{Lines: []Line{line(3, "frame = pd.read_csv(path)")}, Bytes: 300 * mib, Held: 300 * mib},
 			{Lines: []Line{line(4, "frame = frame.sample(frac=1)")}, Bytes: 250 * mib, Held: 700 * mib}},

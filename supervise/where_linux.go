@@ -53,19 +53,20 @@ type owed struct {
 }
 
 // One ask interrupts the main thread for some 50 microseconds. There are at most asksToLimit on the
-// way to the limit, and none where memory does not reach a new height.
+// way to the limit and a few close below it, and none where memory does not reach a new height.
 const (
-	asksToLimit   = 64
-	leastGrowth   = 32 * event.MiB
-	climbing      = 2 * time.Second
-	climbingTick  = 50 * time.Millisecond
-	answerWithin  = 20 * time.Millisecond
-	answerEvery   = 200 * time.Microsecond
-	mostPlaces    = 40      // at which memory grew
-	mostDepth     = 20      // lines of one stack
-	mostOfAnswer  = 1 << 16 // bytes
-	mostCode      = 120     // characters of a line of source
-	mostOfASource = 4 << 20 // bytes that are read to find a line
+	asksToLimit    = 64
+	leastGrowth    = 32 * event.MiB
+	leastNearLimit = 4 * event.MiB
+	climbing       = 2 * time.Second
+	climbingTick   = 50 * time.Millisecond
+	answerWithin   = 20 * time.Millisecond
+	answerEvery    = 200 * time.Microsecond
+	mostPlaces     = 40      // at which memory grew
+	mostDepth      = 20      // lines of one stack
+	mostOfAnswer   = 1 << 16 // bytes
+	mostCode       = 120     // characters of a line of source
+	mostOfASource  = 4 << 20 // bytes that are read to find a line
 )
 
 // reachable remembers how a process can be asked. The file must be one that this run's probes make.
@@ -86,7 +87,7 @@ func (w *whereabouts) check(s event.Sample, limit event.Bytes) {
 		held = s.Anonymous + s.Shared
 	}
 	grew := held - w.high
-	if grew < max(leastGrowth, limit/asksToLimit) {
+	if grew < worthAsking(w.high, limit) {
 		return
 	}
 	who := w.grownMost()
@@ -98,6 +99,16 @@ func (w *whereabouts) check(s event.Sample, limit event.Bytes) {
 	if stack, err := w.ask(who, &g); err == nil {
 		w.stood(who, stack, g)
 	}
+}
+
+// worthAsking returns the growth after which the program is asked where it stands. Near a limit it
+// is half of what is left, because no other reading may come.
+func worthAsking(high, limit event.Bytes) event.Bytes {
+	least := max(leastGrowth, limit/asksToLimit)
+	if left := (limit - high) / 2; left > 0 {
+		least = min(least, max(left, leastNearLimit))
+	}
+	return least
 }
 
 // stood keeps where a process stood while memory grew.
