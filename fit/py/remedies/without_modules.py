@@ -120,10 +120,10 @@ class WithoutModules:
         """
         sent = self._away.sent
         if self._beside and self._most is None:
-            self._away.forget_gone()
-        elif self._beside:
-            self._away.next_step(self._most)
-        if self._beside or self._around is None or not sent and self._most is None:
+            return self._away.forget_gone()
+        if self._beside and self._most is not None:
+            return self._away.next_step(self._most)
+        if self._around is None or not sent and self._most is None:
             return
         if self._most is None:
             spare = self.budget(self._around.limit) - self._around.peak() - self.to_come()
