@@ -184,6 +184,13 @@ func (e *Engine) restorePoint(line entry) error {
 		e.Study.Add(line.Params)
 	}
 	if len(line.Params) > 0 {
+		now := e.Study.Trials[line.Trial].Params
+		for i, one := range line.Params {
+			if e.sampler != nil && (i >= len(now) || now[i].Name != one.Name) {
+				return fmt.Errorf("trial %d ran with %s, which is no longer a parameter of %s", line.Trial,
+					one.Name, specFile)
+			}
+		}
 		for i := range line.Params {
 			if i < len(line.Texts) {
 				line.Params[i].Value.Text = line.Texts[i]

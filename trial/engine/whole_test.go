@@ -248,7 +248,17 @@ func TestLinesThatContradict(t *testing.T) {
 			t.Errorf("%d trials", e.Wanted())
 		}
 	}
+	renamed, err := trial.NewSampler(spaceOf(t, "rate", "uniform(0,1)"), trial.Random, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	e := open()
+	e.sampler = renamed
+	if err := e.replay(start(0, params)); err == nil || !strings.Contains(err.Error(),
+		"lr, which is no longer a parameter") {
+		t.Errorf("a renamed parameter: %v", err)
+	}
+	e = open()
 	if err := errors.Join(e.replay(start(0, params)), e.replay(entry{Kind: "resize", Host: 5}),
 		e.replay(entry{Kind: "resize", Device: 7})); err != nil || e.Study.Reserved(0) != 5 ||
 		e.Study.ReservedDevice(0) != 7 {
