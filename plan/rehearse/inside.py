@@ -190,6 +190,15 @@ CANNOT = (
         "tensors of the host, or pass it in",
     ),
     (
+        "SparseTensorImpl",
+        "sparse tensors of the card cannot be rehearsed: use dense ones in the test",
+    ),
+    (
+        "Found no NVIDIA driver",
+        "an operation goes to the card past the rehearsal, as sparse tensors do: use another in "
+        "the test",
+    ),
+    (
         "CUDA_HOME",
         "a CUDA extension is compiled when it is first used, which a rehearsal cannot do: use the "
         "plain PyTorch version of it in the test",
