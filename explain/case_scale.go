@@ -19,16 +19,25 @@ const (
 func weightsBeyond(f *Facts, s Sums) (judged, bool) {
 	c, m := f.Crash, f.Ran.Model
 	capacity, whose := f.card(s)
-	if !onCard(c) && c.Where != event.WhereUnknown || m.Billions == 0 || capacity == 0 || c.Steps > 0 ||
-		f.Ran.Divided || drawing(c, f.Hints) || passIn(c.Frames) || s.Others > capacity/10 || has(c,
-		"epochs") {
+	if f.Ran.Runtime == LlamaCPP && onHost(c) && s.Asked > s.Capacity {
+		capacity, whose = s.Capacity, "the machine"
+	} else if !onCard(c) && c.Where != event.WhereUnknown {
+		return judged{}, false
+	}
+	if m.Billions == 0 || capacity == 0 || c.Steps > 0 ||
+		f.Ran.Divided || drawing(c, f.Hints) || f.ranSome() || passIn(c.Frames) || s.Others > capacity/10 ||
+		has(c,
+			"epochs") {
 		return judged{}, false
 	}
 	each, width := m.Each, m.Width
 	if each == 0 {
 		each, width = 2, "16 bits"
-		if f.Ran.Runtime == Exported {
+		switch f.Ran.Runtime {
+		case Exported:
 			each, width = 4, "32 bits"
+		case LlamaCPP:
+			each, width = 0.56, "4 bits"
 		}
 	}
 	taken, least := m.weights(each), mostOfCard
@@ -42,11 +51,20 @@ func weightsBeyond(f *Facts, s Sums) (judged, bool) {
 		billions(m.Billions), taken, width, whose, capacity).
 		saying("the weights alone take %s in %s, of %s", taken, width, capacity)
 	if taken > capacity {
-		j = j.saying("the weights alone take more than one card has: %s in %s, of %s", taken, width, capacity)
+		j = j.saying("the weights alone take more than %s has: %s in %s, of %s",
+			map[bool]string{true: "the machine", false: "one card"}[onHost(c)], taken, width, capacity)
 	}
 	j.words = f.smallerWeights(each, capacity)
 	return j, true
 }
+
+// ranSome reports whether the text tells of work that had gone well: what is loaded once did fit.
+func (f *Facts) ranSome() bool {
+	return late.MatchString(f.Said.Of) ||
+		late.MatchString(f.Said.Near) || wentWell.MatchString(f.text)
+}
+
+var wentWell = re(`train\w* (?:is|was|works|runs|ran|goes|went)[^.\n]{0,20}\b(?:fine|ok|well|normal\w*)\b`)
 
 func billions(n float64) string {
 	return strconv.FormatFloat(n, 'g', 3, 64) + " billion"
@@ -69,7 +87,7 @@ func (f *Facts) smallerWeights(each float64, capacity event.Bytes) []ownCure {
 		packed.args = "a checkpoint in AWQ or GPTQ: about " + m.weights(0.56).String()
 		spread.title, spread.args = "spread the weights over several cards", "--tensor-parallel-size N"
 	case LlamaCPP:
-		packed.args, spread.args = "a file in Q4_K_M or smaller", "-ngl N   # fewer layers on the card, the others on the CPU"
+		packed.title, packed.args, spread.args = "a smaller model, or fewer bits", "a file in Q4_K_M or smaller", "-ngl N   # fewer layers on the card, the others on the CPU"
 	case Translate:
 		return []ownCure{{remedy.Quantize8Bit, "a smaller model, or the same in 8 bits",
 			`small or medium instead of large; compute_type="int8": ` + m.weights(1.05).String()},
@@ -84,7 +102,10 @@ func (f *Facts) smallerWeights(each float64, capacity event.Bytes) []ownCure {
 	switch {
 	case halved:
 		return []ownCure{half, packed}
-	case each > 1:
+	case f.Ran.Runtime == LlamaCPP && onHost(f.Crash):
+		packed.args = "a model with fewer weights; Q3 and Q2 files cost quality"
+		return []ownCure{packed}
+	case each > 1, f.Ran.Runtime == LlamaCPP:
 		return []ownCure{packed, spread}
 	}
 	return []ownCure{spread}
@@ -96,7 +117,7 @@ func statesBeyond(f *Facts, s Sums) (judged, bool) {
 	c, m := f.Crash, f.Ran.Model
 	capacity, _ := f.card(s)
 	if !onCard(c) || m.Billions < 0.5 || capacity == 0 || !f.Ran.Trained || !trains(c, f.Hints) ||
-		f.Ran.Adapted || f.says("offload") || passIn(c.Frames) || c.Steps > 1 {
+		f.Ran.Adapted || f.says("offload") || passIn(c.Frames) || c.Steps > 1 || f.ranSome() {
 		return judged{}, false
 	}
 	cards := 1

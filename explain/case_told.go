@@ -102,6 +102,20 @@ var moments = []moment{
 		anywhere: true, cause: CauseHostData, detail: "", sure: 0.6,
 		says: "what is built sample by sample in Python lists stays in memory", shows: "a Python object takes many times what the same numbers take in an array",
 		words: []ownCure{{remedy.StreamData, "write it in parts, or make each sample when it is used", "a generator or Dataset.__getitem__; or rows to Parquet, TFRecord or np.memmap, some thousand at a time"}}},
+	{said: re(`(?:num_)?workers ?=? ?0\b[^.\n]{0,40}\b(?:constant|fine|works?|ok|no (?:problem|leak|growth)|stable|does not)\b|without workers`), where: ofHost, always: true,
+		cause: CauseHostData, detail: "workers", sure: 0.7,
+		says: "workers of the loader copy what they touch", shows: "reading a Python object writes its reference count, so that each worker ends up with pages of its own",
+		words: []ownCure{{remedy.ShareData, "keep the data set's lists in an array", "np.array(names, dtype=\"S\") or a table on disk instead of a Python list of objects"},
+			{remedy.DataLoaderWorkers, "fewer workers", "num_workers=2, with a small prefetch_factor"}}},
+	{said: re(`\b(?:second|2nd|another|other) (?:python )?(?:notebook|process|program|kernel|job|session|instance|terminal|script)\b`), where: []event.Where{event.WhereGPU},
+		fits: func(f *Facts) bool { return f.Crash.Allocated == nil }, cause: CauseNeighbour,
+		detail: "full_before", sure: 0.6,
+		says: "another program holds part of the card", shows: "TensorFlow and JAX take nearly all of a card when they start",
+		words: []ownCure{{remedy.TFGrowth, "let the first take what it needs", "JAX: XLA_PYTHON_CLIENT_PREALLOCATE=false or XLA_PYTHON_CLIENT_MEM_FRACTION=.4; TensorFlow: TF_FORCE_GPU_ALLOW_GROWTH=true"}}},
+	{said: re(`array buffer allocation failed|\bwasm memory\b|webassembly\.memory`), also: re(`transformers\.js|onnxruntime-web|tfjs|tensorflow\.js|browser|chrome|safari|firefox`), always: true,
+		cause: CauseModel, detail: "load", sure: 0.6,
+		says: "the model does not fit what the browser gives a page", shows: "a page's memory is 2 to 4 GiB at most, less on a phone, and a download is there twice while it is read",
+		words: []ownCure{{remedy.Quantize4Bit, "a smaller model, or fewer bits", `dtype: "q4"   # transformers.js; else a quantized file`}}},
 	{said: re(`(?:gather|concat|collect|accumulat|stor|keep|append|torch\.cat)\w*[^.\n]{0,60}\b(?:predictions?|outputs?|logits|results)\b|\b(?:predictions?|outputs?|logits)\b[^.\n]{0,40}(?:gather|accumulat|kept|stored|in (?:a )?(?:single|one) array)|compute_metrics|nested_concat`),
 		also: re(`\beval|validat|metric|\bpredictions\b`), cause: CauseBatch, detail: "eval_outputs", sure: 0.65,
 		shows: "they grow with the number of samples, whatever the batch"},
@@ -114,7 +128,8 @@ var moments = []moment{
 		says: "it comes with the evaluation", shows: "what is kept of every batch (predictions, masks, labels) adds up in host memory, on every rank"},
 	{said: re(`(?:when|while|during|at|on|upon|before|trying to|once|after) ` + aFewWords + `(?:sav(?:e|es|ing|ed)\b|checkpointing (?:the )?(?:model|state)|(?:the |a )?checkpoint (?:\w+ ){0,2}?(?:saved|written)|writ\w+ (?:\w+ )?checkpoint|save_\w+)|\bsav(?:e|ing) (?:\w+ ){0,3}(?:checkpoint|model|state|weights)|(?:after|when) (?:the )?(?:training|train|last epoch|final epoch|finetuning|fine-tuning) (?:is |was |has |had )?(?:finish|complet|done|end)\w*|after (?:the )?(?:last|final) (?:epoch|step)|保存(?:模型|权重|检查点|checkpoint)?(?:时|的时候)`),
 		always: true, unless: re(`reduc\w+ the batch size (?:solved|fixed)`), cause: CauseModel, detail: "checkpoint_save", sure: 0.6,
-		says: "it comes when a checkpoint is saved", shows: "a gathered or copied set of weights and states comes beside what is there"},
+		says: "it comes when a checkpoint is saved", shows: "a gathered or copied set of weights and states comes beside what is there",
+		write: savedParts},
 	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an |from )?(?:(?:saved|last|latest|previous|training) )?(?:checkpoint|optimizer|optim)(?: states?\b| from\b| and\b|[,.\n]|$)|from (?:a |the |my )?(?:saved|last|latest|previous|intermediate) checkpoint|断点|恢复训练`),
 		where: device, cause: CauseModel, detail: "load_to_card", sure: 0.6,
 		says: "it comes when training continues from a checkpoint", shows: "the saved weights and optimizer states are restored beside those that the card holds already"},
@@ -165,7 +180,7 @@ var moments = []moment{
 		words: []ownCure{{remedy.OffloadLess, "offload less: to a disk, or not at all where the cards have room",
 			"offload_optimizer and offload_param of zero_optimization in the DeepSpeed configuration: device nvme, or leave them out"},
 			{remedy.LoRA, "train adapters (LoRA)", "states then exist for what is trained only"}}},
-	{said: re(`\breplay\b|replay[_/]|rollout buffer|experience buffer|\bdreamer`), where: ofHost, always: true, anywhere: true, fits: bareHostEnd,
+	{said: re(`\breplay\b|\bbuffer_size\b|replay[_/]|rollout buffer|experience buffer|\bdreamer`), where: ofHost, always: true, anywhere: true, fits: bareHostEnd,
 		cause: CauseHostData, detail: "prefilled", sure: 0.55,
 		says: "it may be the replay buffer, which grows as steps are played", shows: "it keeps every step in host memory until it has the size that is set",
 		cures: []remedy.ID{remedy.SmallerBuffer, remedy.RaiseLimit}},
@@ -372,4 +387,13 @@ func longSamples(f *Facts) []ownCure {
 	}
 	return []ownCure{{remedy.LongestBatch, "a bound on the length of samples", text},
 		{remedy.KeepLess, "if it rises with samples of one length, too", "print(torch.cuda.memory_allocated()) after each step: a rise there is something that is kept"}}
+}
+
+// savedParts are cures of a checkpoint that is gathered, where the text shows that it is divided.
+func savedParts(f *Facts) []ownCure {
+	if !f.says("fsdp", "zero", "deepspeed", "full_state_dict", "shard") {
+		return nil
+	}
+	return []ownCure{{remedy.SaveSharded, "each rank writes its own part",
+		"FSDP: SHARDED_STATE_DICT, or FullStateDictConfig(rank0_only=True); DeepSpeed: no stage3_gather_16bit_weights_on_model_save"}}
 }

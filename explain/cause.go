@@ -175,9 +175,13 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			"shared memory could not be mapped (ENOMEM): host memory or a limit on it (ulimit -v, "+
 				"vm.max_map_count) is short, rather than the size of /dev/shm"), true
 	case c.Kind == "heap":
-		return because(CauseUnknown, "heap", 0,
+		j := because(CauseUnknown, "heap", 0,
 			"the heap of Java and of JavaScript has a limit of its own (-Xmx, --max-old-space-size): the "+
-				"machine may have more memory than that").saying("what filled it is not shown"), true
+				"machine may have more memory than that").saying("what filled it is not shown")
+		j.words = []ownCure{{remedy.RaiseLimit, "a larger heap, or less in it at once",
+			"-Xmx16g (Java), spark.driver.memory=16g (Spark; toPandas and collect bring all rows to the driver), " +
+				"NODE_OPTIONS=--max-old-space-size=16384 (Node)"}}
+		return j, true
 	case c.Where == event.WhereShm:
 		return because(CauseShm, "", 0.95,
 				"shared memory (/dev/shm) is full: DataLoader workers hand their batches over in it"),

@@ -41,7 +41,7 @@ var asserted = []*expression{
 	later(`(?i)\b(?:gpu|cuda|video|v?ram|memory|host|system|cpu) (?:memory )?(?:overflow\w*|exhaust(?:ed|ion)|shortage|explo(?:des?|ded|sion)|blow(?:s|n)? up|blew up|overload\w*|overrun|runs? out|ran out|insufficient|not enough|not sufficient)\b`),
 	later(`(?i)\b(?:eat(?:s|en|ing)?|ate|us(?:es?|ed|ing)|consum(?:e[sd]?|ing)|tak(?:es?|ing)|took|fill(?:s|ed|ing)?|exhaust(?:s|ed|ing)?|hog(?:s|ged|ging)?|occup(?:y|ies|ied|ying)|suck(?:s|ed)?|devour\w*|swallow\w*|drain\w*|max(?:es|ed|ing)?|exceed(?:s|ed|ing)?) (?:up |out )?(?:\w+ )?(?:all|100 ?%|the whole|the entire|whole|entire|every|nearly all|almost all)(?: of| the| my| available| our| system| its| of the)* (?:\d+ ?(?:gb|gib|g) )?(?:of )?` + toldKind + toldMemory + `\b`),
 	later(`(?i)\b(?:(?:is|was|were|been|being|gets?|got|get|getting|pods?|process(?:es)?|job|container) (?:\w+ )?oom[ -]?killed\b|oom[ -]?killer (?:\w+ )?(?:kill(?:s|ed)|end(?:s|ed)|hits?|strikes?|comes?|is invoked|was invoked|triggers?)|(?:get(?:s|ting)?|got|is|was|being|been|are|were|be) (?:\w+ ){0,2}?(?:oom[ -]?)?killed by (?:the )?(?:\w+ )?(?:oom\w*|kernel|os|system|linux|slurm|out of memory))\b`),
-	later(`\b_?(?:Array)?MemoryError\b`),
+	later(`\b_?(?:Array)?MemoryError\b|Array buffer allocation failed`),
 	later(`(?i)\b(?:crash(?:es|ed|ing)?|dies|died|fails|failed)\b[^.\n]{0,12}\bout of memory|\bkills? (?:\w+ ){1,3}because (?:\w+ ){1,3}too much (?:v?ram|memory)`),
 	later(`(?i)\b(?:array|tensor|matrix|needs?|requires?|takes?|using|uses?|allocat\w+|amounts?|memory|ram)\b[^.\n]{0,40}?\b\d+(?:\.\d+)? ?Ti?B\b`),
 	later(`显存[^。\n]{0,10}(?:不足|不够|溢出|爆|超|耗尽|占满|满了|炸)|爆(?:显存|内存|了显存|了内存|ram)|(?:内存|記憶體|主存)[^。\n]{0,10}(?:不足|不够|不夠|溢出|爆|耗尽|占满|被占满|满了|炸)|(?i:oom) ?(?:了|错误|的?问题|报错|异常|崩溃)|(?i:报|出现|显示|发生|直接|就会|会|就|仍然|还是|依然|遇到|导致) ?(?i:cuda )?(?i:oom|out of memory)|超出(?:了)?(?:显存|内存)`),
@@ -198,7 +198,7 @@ var (
 
 // The memories that a person names.
 var (
-	ofHost  = later(`(?i)\b(?:cpu|host|system|main|server|machine|node|physical|computer)(?:'s)?[ -](?:memory|ram|oom|out of memory|mem)\b|\b(?:sys|cpu|host)_?ram\b|\bcpu and ram\b|\bout of (?:system |cpu |host )?ram\b|\boom[ -]?kill|MemoryError|(?:process|program|job|script|python)\w* (?:is |was |gets? |got |has been )?killed\b|killed by|sigkill|signal 9|exit(?:ed)?(?: with)? (?:code|status) ?[:=]? ?(?:137|-9)|\bslurm\b|\bswap\b|\bhtop\b|\brss\b|\bdmesg\b|\bdocker\b|\bpods?\b|kubernetes|\breboot|freez|froze|内存|內存|記憶體|arbeitsspeicher|озу|оперативн`)
+	ofHost  = later(`(?i)\b(?:cpu|host|system|main|server|machine|node|physical|computer)(?:'s)?[ -](?:memory|ram|oom|out of memory|mem)\b|\b(?:sys|cpu|host)_?ram\b|\bcpu and ram\b|\bout of (?:system |cpu |host )?ram\b|\boom[ -]?kill|MemoryError|Array buffer|(?:process|program|job|script|python)\w* (?:is |was |gets? |got |has been )?killed\b|killed by|sigkill|signal 9|exit(?:ed)?(?: with)? (?:code|status) ?[:=]? ?(?:137|-9)|\bslurm\b|\bswap\b|\bhtop\b|\brss\b|\bdmesg\b|\bdocker\b|\bpods?\b|kubernetes|\breboot|freez|froze|内存|內存|記憶體|arbeitsspeicher|озу|оперативн`)
 	ofCard  = later(`(?i)\b(?:cuda|gpus?|vram|vmem|video (?:memory|ram|card)|graphics? (?:memory|card|ram)|cards?|vllm|sglang|fsdp|hbm|tpus?|npus?|mps|rocm|nvidia|rtx|gtx|geforce|tesla|quadro)\b|\b(?:a10g?|a40|a100s?|h100s?|h200|h800|a800|h20|l4|l40s?|v100s?|p100|t4|b200|mi\d{3}x?|[1-5]0[5-9]0(?: ?ti)?|a[4-6]000)\b|显存|显卡|視訊記憶體|видеопамят|видеокарт|グラボ|gpu-?speicher`)
 	ofRAM   = later(`(?i)\bram\b`)
 	ofApple = later(`(?i)\bmps\b|\bapple silicon\b|\bm[1-4] (?:pro|max|ultra|mac\w*)|\bmac(?:book|os| mini| studio)\b|unified memory`)
