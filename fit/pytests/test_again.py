@@ -227,6 +227,11 @@ class Picks(unittest.TestCase):
         model = Sorts()
         self.assertEqual(rounding.picks(model, model, any_inputs(given, {})), "")
 
+    def test_dropout_is_no_rounding(self):
+        model = nn.Sequential(nn.Linear(6, 32), nn.Dropout(0.5), nn.Linear(32, 3))
+        apart = rounding.of_pieces(model, model, any_inputs((torch.randn(8, 6),), {}))
+        self.assertLess(apart, 1e-4)
+
     def test_a_loss_that_matches_or_picks_the_hardest(self):
         yes = (
             "rows, cols = linear_sum_assignment(cost.cpu())",

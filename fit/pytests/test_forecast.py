@@ -231,6 +231,10 @@ class FirstStepWhereRoundingGrows(unittest.TestCase):
                 self.assertFalse(refers.script_says("nothing of this kind"))
             with mock.patch.dict(sys.modules, __main__=types.SimpleNamespace()):
                 self.assertFalse(refers.script_says("create_graph"))
+            above = os.path.join(os.path.dirname(refers._OURS[:-1]), "train.py")
+            main = types.SimpleNamespace(__file__=above)  # our own files lie below it
+            with mock.patch.dict(sys.modules, __main__=main):
+                self.assertFalse(refers.script_says("create_graph"))
 
     MODEL = """
 import torch

@@ -9,6 +9,7 @@ import sys
 import types
 from typing import Any, Dict, Iterator, List, Tuple
 
+_OURS = os.path.abspath(__file__)[: -len("fit/calls/refers.py")]
 MOST_FILES = 200  # of the script and beside it that are looked through
 # (script, pattern) -> whether it says so, and how many modules were imported when that was asked
 _said: Dict[Any, Any] = {}
@@ -72,6 +73,7 @@ def _texts(script: str) -> Iterator[Tuple[str, str]]:
     files = [getattr(m, "__file__", None) for m in list(sys.modules.values())]
     beside = {os.path.abspath(f) for f in files if isinstance(f, str) and f.endswith(".py")}
     beside = {f for f in beside if f.startswith(folder) and "-packages" not in f[len(folder) :]}
+    beside = {f for f in beside if not f.startswith(_OURS)}  # a script may lie above our own files
     for path in [script, *sorted(beside - {script})[:MOST_FILES]]:
         try:
             with open(path, encoding="utf-8", errors="replace") as f:

@@ -12,6 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ..batch.inputs import is_tensor
+from ..batch.without_dropout import without_dropout
 from ..calls import generators, tree
 from .run import put_back
 
@@ -127,7 +128,7 @@ def _gradients(
     args, kwargs = inputs.pick(list(rows))
     alone = getattr(module, "no_sync", contextlib.nullcontext)  # other ranks know nothing of this
     parameters = [p for p in module.parameters() if p.requires_grad]
-    with torch.enable_grad(), alone():
+    with without_dropout(set()), torch.enable_grad(), alone():  # halves would draw other masks
         results = tree.flatten(call(*args, **kwargs))[0]
         targets = [t for t in results if is_tensor(t) and t.requires_grad]
         got = torch.autograd.grad(
