@@ -158,7 +158,8 @@ class Compiler:
         self.ready = True
         beside = os.path.dirname(os.path.abspath(self.rehearsal.path))
         # nobody else's cache is touched
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp("", "compile-", beside)
+        folder = os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp("", "compile-", beside)
+        self.rehearsal.recorder.lines.know(os.path.join(folder, "written"))  # by Inductor
         os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         with fakes_seen(), _disable_current_modes():
