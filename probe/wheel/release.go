@@ -145,7 +145,7 @@ func writeRecipes(version, dist, base string, sums []subject) error {
 			}
 		}
 	}
-	for _, name := range []string{"memroom.rb", "meta.yaml", "Containerfile"} {
+	for _, name := range []string{"memroom.rb", "recipe.yaml", "Containerfile"} {
 		text, err := os.ReadFile(filepath.Join("packaging", name))
 		if err != nil {
 			return err

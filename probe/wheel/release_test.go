@@ -60,7 +60,7 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	do(t, dir, "sha256sum", "--check", "--quiet", "SHA256SUMS")
-	for _, name := range []string{"memroom.rb", "meta.yaml", "Containerfile"} {
+	for _, name := range []string{"memroom.rb", "recipe.yaml", "Containerfile"} {
 		if blank.MatchString(read(name)) {
 			t.Errorf("%s has a blank left", name)
 		}
