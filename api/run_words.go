@@ -96,7 +96,7 @@ func modelOf(words []string) string {
 }
 
 // shortWords say by a finding's kind what was found.
-var shortWords = map[string]string{"leak": "memory leak", "filled": "filled by one line",
+var shortWords = map[string]string{"leak": "memory leak", "filled": "host memory filled",
 	"host_pressure": "host memory nearly full", "fragmentation": "memory in fragments",
 	"thrash": "cache emptied again and again", "spike": "one large peak",
 	"worker_growth": "data loader workers grow", "neighbour": "another process on the card",

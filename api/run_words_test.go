@@ -30,7 +30,7 @@ func TestNamesOfRuns(t *testing.T) {
 
 func TestShortWords(t *testing.T) {
 	f := event.Finding{Kind: "filled", Frames: []event.Frame{{File: "/a/data.py", Line: 6}}}
-	if got := shortly(f); got != "filled by one line, data.py:6" {
+	if got := shortly(f); got != "host memory filled, data.py:6" {
 		t.Error(got)
 	}
 	if got := shortly(event.Finding{Kind: "new_kind"}); got != "new kind" {

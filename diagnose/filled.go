@@ -20,6 +20,8 @@ type Grown struct {
 	Bytes  event.Bytes `json:"bytes"`            // by which memory grew while it stood there
 	Held   event.Bytes `json:"held"`             // by the run, the last time
 	Worker bool        `json:"worker,omitempty"` // in a child of the program
+	// weights: what grew there are gradients and the state of the optimizer
+	weights bool
 }
 
 // Line is a place in the user's code.
@@ -90,6 +92,7 @@ func Filled(grown []Grown, limit event.Bytes) *event.Finding {
 	if len(at.Lines) == 0 {
 		return severalLines(grown, held, limit)
 	}
+	at.weights = at.trains() && withWeights(grown)
 	line := at.Lines[len(at.Lines)-1]
 	f := &event.Finding{Kind: "filled", Detail: "filled", Severity: event.SeverityError,
 		Bytes: at.Bytes, Frames: []event.Frame{line.Frame}, Confidence: 0.9,
@@ -102,6 +105,7 @@ func Filled(grown []Grown, limit event.Bytes) *event.Finding {
 	if name := at.Called[strings.LastIndexByte(at.Called, '.')+1:]; name != "" && name[0] != '_' {
 		f.Evidence = append(f.Evidence, "it was in "+at.Called)
 	}
+	at.explain(f)
 	return f
 }
 
@@ -111,7 +115,9 @@ func severalLines(grown []Grown, held, limit event.Bytes) *event.Finding {
 	slices.SortStableFunc(grown, func(a, b Grown) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	var places []string
 	f := &event.Finding{Kind: "filled", Detail: "filled", Severity: event.SeverityError,
-		Bytes: grown[0].Bytes, Confidence: 0.8, Remedies: grown[0].remedies()}
+		Bytes: grown[0].Bytes, Confidence: 0.8}
+	grown[0].weights = grown[0].trains() && withWeights(grown)
+	f.Remedies = grown[0].remedies()
 	for _, g := range grown[:min(len(grown), 2)] {
 		line := g.Lines[len(g.Lines)-1]
 		f.Frames = append(f.Frames, line.Frame)
@@ -119,8 +125,47 @@ func severalLines(grown []Grown, held, limit event.Bytes) *event.Finding {
 	}
 	f.Title = fmt.Sprintf("host memory grew to %s at several lines: %s", reached(held, limit),
 		strings.Join(places, ", "))
+	grown[0].explain(f)
 	return f
 }
+
+// trains reports whether a line runs the backward pass or the optimizer.
+func (g Grown) trains() bool {
+	code := g.Lines[len(g.Lines)-1].Code
+	return backward.MatchString(code) || stepping.MatchString(code)
+}
+
+// withWeights reports whether what training keeps grew with the model rather than with the batch:
+// with gradients and the optimizer's state. The backward pass frees the activations of the forward
+// passes while it makes gradients; it can only grow by more than these did by gradients.
+func withWeights(grown []Grown) bool {
+	var forwards, rest event.Bytes
+	for _, g := range grown {
+		switch code := g.Lines[len(g.Lines)-1].Code; {
+		case g.trains():
+			rest += g.Bytes
+		case forward.MatchString(code + " " + g.Lines[len(g.Lines)-1].Name + "(self) " + g.Called):
+			forwards += g.Bytes
+		}
+	}
+	return rest > forwards
+}
+
+// explain says why a smaller batch would not help.
+func (g Grown) explain(f *event.Finding) {
+	if g.weights {
+		f.Evidence = append(f.Evidence, "gradients and the optimizer's state were made there: they grow "+
+			"with the weights, not with the batch")
+	}
+}
+
+// What the lines of training do. forward is seen from within a module too.
+var (
+	backward = lazyregexp.New(`\bbackward\(`)
+	stepping = lazyregexp.New(`(?i)\b(\w*optim\w*|\w*opt|scaler)\.step\(`)
+	forward  = lazyregexp.New(`loss\b.*=|model\(|\.fit\(|trainer\.train|\bstep\(|` +
+		`_call_impl\b|\b(forward|training_step)\(self\)`)
+)
 
 // imports reports whether a library was being loaded: that has an end, and fills no memory.
 func (g Grown) imports() bool {
@@ -216,6 +261,9 @@ func (g Grown) what(line Line) string {
 
 // remedies names what helps against data of the kind that the line reads or makes.
 func (g Grown) remedies() []string {
+	if g.weights {
+		return []string{string(remedy.OptimizerAdafactor), string(remedy.RaiseLimit)}
+	}
 	line := g.Lines[len(g.Lines)-1]
 	words := line.Code + " " + line.Name + "(self) " + g.Called
 	for _, r := range readers {
@@ -243,8 +291,6 @@ var readers = []struct {
 		string(remedy.StreamData)}},
 	{lazyregexp.New(`DataLoader|dataloader|_next_data|in loader|in \w*_loader`),
 		[]string{string(remedy.DataLoaderWorkers), string(remedy.StreamData)}},
-	// what a model keeps of its batch, also seen from within a module
-	{lazyregexp.New(`backward\(|loss\b.*=|model\(|\.fit\(|trainer\.train|\bstep\(|` +
-		`_call_impl\b|\b(forward|training_step)\(self\)`),
-		[]string{string(remedy.MicroBatch)}},
+	{backward, []string{string(remedy.MicroBatch)}},
+	{forward, []string{string(remedy.MicroBatch)}}, // what a model keeps of its batch
 }

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,6 +111,29 @@ func TestFilledInAModelIsNoDataSet(t *testing.T) {
 		if f == nil || strings.Join(f.Remedies, ",") != c.want ||
 			strings.Contains(strings.Join(f.Evidence, ""), "_call") {
 			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// TestFilledByWeights: a smaller batch helps against what forward passes keep, not gradients
+// and the optimizer's state.
+func TestFilledByWeights(t *testing.T) {
+	at := func(code string, mib event.Bytes) Grown {
+		return Grown{Lines: []Line{{Frame: event.Frame{File: "/home/u/train.py"}, Code: code}},
+			Bytes: mib * event.MiB, Held: 900 * event.MiB}
+	}
+	for want, grown := range map[string][]Grown{
+		"raise_limit": {at("embed = nn.Embedding(60_000, 512)", 120), at("loss.backward()", 230),
+			at("loss = criterion(model(x), y)", 30)},
+		"optimizer_adafactor": {at("model = Net()", 200), at("optimizer.step()", 500)},
+		"micro_batch":         {at("loss = criterion(model(x), y)", 300), at("loss.backward()", 250)},
+		"stream_data":         {at("rows = list(reader)", 500), at("loss.backward()", 250)},
+	} {
+		f := Filled(grown, 0)
+		if f == nil || !slices.Contains(f.Remedies, want) ||
+			strings.Contains(strings.Join(f.Evidence, ""), "weights") !=
+				(want == "raise_limit" || want == "optimizer_adafactor") {
+			t.Errorf("%s: %+v", want, f)
 		}
 	}
 }

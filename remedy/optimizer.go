@@ -147,7 +147,7 @@ func optimizerAdafactor() *Remedy {
 		Why:         "the second moment is kept as one row and one column per matrix, the first not at all",
 		Equivalence: Changes,
 		Consent:     "optimizer",
-		Walls:       onDevice,
+		Walls:       anywhere,
 		Training:    true,
 		on:          func(s Setup) bool { return s.Optimizer == "adafactor" },
 		rewrite: func(s Setup) (Setup, bool) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"memroom/diagnose"
@@ -77,7 +78,9 @@ func (j *judge) ended(exit event.Exit) event.Verdict {
 	evidence := j.evidence(exit)
 	verdict := Judge(evidence)
 	j.record.found(diedOnTheWay(j.record.said.Deaths, verdict))
-	j.record.found(filled(j.record.said.Grown, verdict, j.job.hostLimit(j.meters.last)))
+	if !slices.ContainsFunc(j.record.said.Findings, leaksHost) { // a leak says more than a line
+		j.record.found(filled(j.record.said.Grown, verdict, j.job.hostLimit(j.meters.last)))
+	}
 	for _, peaks := range j.record.said.peaks() {
 		raiseAtEnd(peaks, exit, verdict, j.job.state, j.job.ownPeak())
 		if last := evidence.Last.Machine; last != nil {
@@ -101,6 +104,11 @@ func diedOnTheWay(deaths []Death, verdict event.Verdict) []event.Finding {
 	}
 	return []event.Finding{{Kind: "died_on_the_way", Severity: event.SeverityWarning, Title: title,
 		Evidence: lines[:min(len(lines), 5)], Confidence: 1}}
+}
+
+// leaksHost reports whether a finding is about a leak in host memory.
+func leaksHost(f event.Finding) bool {
+	return f.Kind == "leak" && f.Memory == "host memory" && f.Severity != event.SeverityInfo
 }
 
 // filled is the finding about the lines at which host memory grew, where it ran out.
