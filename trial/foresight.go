@@ -11,6 +11,7 @@ type foresight struct {
 	seen  []Observation
 	shape *fitted
 	ratio float64 // the most that a trial held so far, by what was said of it
+	over  float64 // the least that was said beyond what a trial held
 }
 
 const (
@@ -37,7 +38,11 @@ func (m *Memory) Foresee(p Params, bytes event.Bytes) {
 
 // Exceeds takes what a trial holds: rehearsals that say less are corrected, all in the same way.
 func (m *Memory) Exceeds(p Params, bytes event.Bytes) {
-	if said, known := m.ahead.bytes(p); known && float64(bytes) > m.ahead.ratio*said {
+	said, known := m.ahead.bytes(p)
+	if over := said - float64(bytes); known && (m.ahead.ratio == 0 || over < m.ahead.over) {
+		m.ahead.over = over
+	}
+	if known && float64(bytes) > m.ahead.ratio*said {
 		if m.ahead.ratio = float64(bytes) / said; m.ahead.ratio > 1 || len(m.seen) >= trusted {
 			m.news++
 		}
@@ -68,7 +73,8 @@ func (f *foresight) upper(p Params, m *Memory) (upper, likely event.Bytes) {
 	ratio, beyond, beside := max(1, f.ratio), 1+slack, float64(pad)
 	switch unsure := unsure(len(m.seen)); {
 	case len(m.seen) >= trusted:
-		ratio, beyond, beside = f.ratio, 1+slack*unsure, beside*unsure
+		beyond, beside = 1+slack*unsure, beside*unsure
+		bytes -= max(0, f.over) // as of libraries: the same for large ones and small ones
 	case !m.Fixed:
 		beyond = surprise
 	}
