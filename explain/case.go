@@ -5,11 +5,9 @@ package explain
 type situationCase func(*Facts, Sums) (judged, bool)
 
 var situationCases = []situationCase{
-	deviceCounted, otherCardMeant, serverCopies, ranksOnCard, launchedOnCard, idleSecondCard,
-	emptyBeside,
-	poolInPieces, largeTensor,
-	largeNode, shareIsSmall, pointsTrained,
-	arrayByShape, longNotPieces, darknetParts, notDivided,
+	deviceCounted, otherCardMeant, serverCopies, ranksOnCard, launchedOnCard, emptyBeside,
+	poolInPieces, largeTensor, largeNode, pointsTrained, arrayByShape, longNotPieces,
+	darknetParts, notDivided,
 	longContext, treesOnCard, weightsBeyond, statesBeyond, heldOnPurpose, toldCase,
 }
 

@@ -62,7 +62,7 @@ var moments = []moment{
 		also: re(`\beval|validat|\btest(?:ing)? (?:set|epoch)|predict|inference`), where: device, cause: CauseBatch, detail: "eval_outputs", sure: 0.7,
 		says: "what is kept of every batch stays on the card", shows: "it grows with the number of samples, whatever the batch",
 		words: []ownCure{{remedy.EvalOutputs, "bring what is kept of each batch to host memory", "preds.append(out.detach().cpu())   # or keep a running metric instead of the outputs"}}},
-	{said: keptGraph, where: device, cause: CauseLeak, detail: "", sure: 0.7,
+	{said: keptGraph, where: device, anywhere: true, cause: CauseLeak, detail: "", sure: 0.7,
 		says: "what is summed up or kept holds the graph of every batch", shows: "a tensor that was not detached keeps all that its backward pass would need",
 		write: detached},
 	{said: regressed, unless: re(`data ?set (?:version|update)`), always: true, cause: CauseSetting, detail: "", sure: 0.6,
