@@ -15,7 +15,7 @@ export class StudiesView {
       this.problem,
       el(
         "div",
-        { class: "scroll" },
+        { class: "scroll", tabindex: "0" },
         el(
           "table",
           {},

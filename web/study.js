@@ -66,7 +66,7 @@ export class StudyView {
       section(
         "Trials",
         el("div", { class: "bar" }, this.search),
-        el("div", { class: "scroll" }, this.table),
+        el("div", { class: "scroll", tabindex: "0" }, this.table),
         this.more,
       ),
     );
