@@ -220,8 +220,12 @@ var manyPictures = re(`\b(\d{3,6}) (photos|images|pictures|views|frames)\b`)
 // longContext: an engine makes room for keys and values of the whole context that it was given, or
 // that the model was trained for.
 func longContext(f *Facts, s Sums) (judged, bool) {
-	k, ok := f.key(Length)
-	if f.Crash.Kind != "ggml" || !ok || k.Number() < longSample || !cacheBuffer.MatchString(f.text) {
+	m := contextMade.FindStringSubmatch(f.text)
+	if f.Crash.Kind != "ggml" || m == nil || !cacheBuffer.MatchString(f.text) {
+		return judged{}, false
+	}
+	k := Key{Value: m[1], Text: "n_ctx = " + m[1]}
+	if k.Number() < longSample {
 		return judged{}, false
 	}
 	j := because(CauseModel, "engine_compute", 0.8,
@@ -234,6 +238,8 @@ func longContext(f *Facts, s Sums) (judged, bool) {
 		{remedy.GenerationCache, "the cache in 8 bits", "-ctk q8_0 -ctv q8_0 -fa on"}}
 	return j, true
 }
+
+var contextMade = re(`\bn_ctx\s*= ?(\d{4,8})\b`)
 
 // treesOnCard: what boosted trees keep on a card grows with features and depth.
 func treesOnCard(f *Facts, s Sums) (judged, bool) {

@@ -2,10 +2,13 @@ package explain
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	"memroom/event"
 	"memroom/lazyregexp"
+	"memroom/remedy"
 	"memroom/trace"
 )
 
@@ -33,6 +36,15 @@ func byMistake(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	times := timesCard(c)
 	switch {
+	case times >= beyondTheCard && times < beyondReason && slices.ContainsFunc(c.Code,
+		madeDense.MatchString):
+		n := math.Sqrt(float64(asked) / 4)
+		j := because(CauseBatch, "one_tensor", 0.7,
+			"a sparse adjacency or matrix is made dense: about %s x %s values of 4 bytes, whatever the batch", rounded(n), rounded(n)).
+			saying("that is one dense table of about %s x %s, whatever the batch", rounded(n), rounded(n))
+		j.words = []ownCure{{remedy.InParts, "keep it sparse, or make a part of it at a time",
+			"a model that works on edges; sampled subgraphs (NeighborLoader) before it is made dense"}}
+		return j, true
 	case times >= beyondTheCard && times < beyondReason:
 		return because(CauseBug, "far_beyond", 0.75,
 			"one tensor of %s is %.0f times the card: a wrong shape or index, or all with all of a large input; no "+
@@ -50,6 +62,8 @@ func byMistake(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	return judged{}, false
 }
+
+var madeDense = re(`to_dense(?:_adj)?\(|\.todense\(|\.toarray\(`)
 
 // wholeProgram is XLA's sum over a compiled program, which is no tensor.
 var wholeProgram = lazyregexp.New(`Used [\d.]+[KMGT] of [\d.]+[KMGT]|hbm capacity by|hbm usage`)
