@@ -1,4 +1,4 @@
-"""Prints what a run of loop.py or styles.py was told: usage judge.py SCRIPT KIND RUN_FOLDER"""
+"""Prints what a run of loop.py was told: usage judge.py SCRIPT KIND RUN_FOLDER"""
 
 import json
 import os
