@@ -19,7 +19,7 @@ type CardChoice struct {
 	Fits     bool        `json:"fits"`
 	Verdict  string      `json:"verdict"`
 	MaxBatch int64       `json:"max_batch"`       // 0 where not even one sample fits
-	Count    int         `json:"cards,omitempty"` // of this card that are enough, sharded by FSDP; 0 is unknown
+	Count    int         `json:"cards,omitempty"` // that share the batch and are enough, sharded by FSDP; 0 is unknown
 	Price    float64     `json:"price,omitempty"` // of all of them, in the unit of the list
 }
 
@@ -59,7 +59,7 @@ func onCard(s Setup, t Target, card Card) (CardChoice, error) {
 	}
 	for _, n := range cardCounts {
 		try := s
-		try.Ranks, try.Shard = n, "fsdp"
+		try.Ranks, try.Shard, try.Batch = n, "fsdp", (s.Batch+n-1)/n // the batch of all stays
 		if p, err := predictOnly(try, t); err == nil && p.Fits != nil && *p.Fits {
 			one.Count = n
 			break

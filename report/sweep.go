@@ -37,7 +37,7 @@ func PlanCards(w io.Writer, list []plan.CardChoice, unit, date string, color boo
 		rows = append(rows, append(row, c.Verdict))
 	}
 	t.table(append(heads, ""), rows)
-	t.linef("cards: how many of the kind are enough for this batch on each, sharded by FSDP")
+	t.linef("cards: how many of the kind are enough where they share this batch, sharded by FSDP")
 	if date != "" {
 		t.linef("prices of %s", cleanText(date))
 	}
