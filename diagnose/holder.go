@@ -16,6 +16,7 @@ type Holder struct {
 	Kind  string // such as "list of 120"
 	File  string
 	Line  int         // where it grows
+	Code  string      // that line, empty where it was not seen
 	Host  event.Bytes // growth since the look before, in host memory
 	Card  event.Bytes // and on cards
 	Nodes int64       // of graphs
@@ -55,8 +56,12 @@ func (h Holder) evidence() string {
 	if h.Nodes > 0 {
 		grew = append(grew, fmt.Sprintf("%d nodes of an autograd graph", h.Nodes))
 	}
-	return fmt.Sprintf("the memory is held by %s in %s:%d: %s more between two looks", h.Name,
-		h.File, h.Line, strings.Join(grew, ", "))
+	place := fmt.Sprintf("%s:%d", h.File, h.Line)
+	if h.Code != "" {
+		place += fmt.Sprintf(" (`%s`)", h.Code)
+	}
+	return fmt.Sprintf("the memory is held by %s in %s: %s more between two looks", h.Name, place,
+		strings.Join(grew, ", "))
 }
 
 // curesOf are the remedies for what is held, and the name of the situation: detaching a tensor that

@@ -2,6 +2,8 @@ package explain
 
 import (
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 
 	"memroom/lazyregexp"
@@ -101,6 +103,36 @@ func (x *Explanation) inTheirWords(line string) {
 		}
 	}
 }
+
+// lettingGo writes the line at which graphs are kept as it keeps none, if the evidence shows that
+// line.
+func (x *Explanation) lettingGo(evidence []string) {
+	at := slices.IndexFunc(x.Remedies, func(a Advice) bool { return a.ID == remedy.Detach })
+	if at < 0 || x.Remedies[at].How.Code == "" {
+		return
+	}
+	for _, seen := range evidence {
+		if m := keepsGraph.FindStringSubmatch(seen); m != nil {
+			released := ".detach().cpu()"
+			if oneNumber.MatchString(m[3]) {
+				released = ".item()"
+			}
+			x.Remedies[at].How = remedy.How{Code: fmt.Sprintf("%s%s%s%s   # %s", m[2], m[3], released,
+				m[4], path.Base(m[1]))}
+			return
+		}
+	}
+}
+
+// keepsGraph is a line that puts one value into a list or under a key, or that adds it to a sum:
+// its place, what stands before the value, the value and what stands after it. oneNumber is the
+// name of a value that is a single number.
+var (
+	keepsGraph = lazyregexp.New("^the memory is held by .* in (\\S+:\\d+) \\(`" +
+		`(.*?(?:\.(?:append|appendleft|add)\(|\]\s*=\s*|\+=\s*|=\s*[\w.]+\s*\+\s*))` +
+		`([A-Za-z_][\w.]*(?:\[[^\[\]]*\]|\([^()]*\))?)(\)?)` + "`\\): ")
+	oneNumber = lazyregexp.New(`(?i)loss|error|acc|metric|score`)
+)
 
 // How an argument of a call begins that is not the source of the data, or that bounds it already.
 var (

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"memroom/event"
 	"memroom/remedy"
 )
 
@@ -54,6 +55,35 @@ func TestCuresHaveTheirNames(t *testing.T) {
 		x.inTheirWords("`" + line + "` at train.py:9 filled host memory: it grew by 5GiB there")
 		if got := x.Remedies[0].How.Code; !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+}
+
+// TestCuresLetGoInTheirWords: a line that keeps graphs is written as it keeps none, where it is
+// simple, and the verdict begins with what was kept.
+func TestCuresLetGoInTheirWords(t *testing.T) {
+	for line, want := range map[string]string{
+		"history.append(loss)":             "history.append(loss.item())   # train.py:9",
+		"self.outputs.append(model(x))":    "self.outputs.append(model(x).detach().cpu())   # train.py:9",
+		"total += losses['ce']":            "total += losses['ce'].item()   # train.py:9",
+		"total = total + loss":             "total = total + loss.item()   # train.py:9",
+		`seen["loss"] = out.loss`:          `seen["loss"] = out.loss.item()   # train.py:9`,
+		"kept.append((step, loss))":        "total += loss.item()",
+		"kept.append(loss / len(batches))": "total += loss.item()",
+		"kept.append(":                     "total += loss.item()",
+	} {
+		leak := event.Finding{Kind: "leak", Detail: "kept_graph", Severity: event.SeverityWarning,
+			Title: "a leak in `kept`", Confidence: 0.9, Remedies: []string{"detach"}, Evidence: []string{
+				"the memory is held by kept in /a/train.py:9 (`" + line + "`): 1MiB in host memory more"}}
+		x := Explain(Material{Findings: []event.Finding{leak}, HostLimit: event.GiB,
+			Verdict: &event.Verdict{ExitCode: 137, Signal: "SIGKILL", IsOOM: true,
+				Where: event.WhereCgroup, KilledBy: "cgroup"}})
+		if got := x.Remedies[0].How.Code; !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+		if !strings.HasPrefix(x.Verdict, leak.Title+". The job's own limit") ||
+			strings.Contains(strings.Join(x.Evidence, "\n"), leak.Title) {
+			t.Errorf("%q, %q", x.Verdict, x.Evidence)
 		}
 	}
 }

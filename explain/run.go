@@ -142,6 +142,9 @@ func explainFindings(m Material, saving Saving) *Explanation {
 	ended := x.Verdict // the finding may bring a sentence of its own
 	x.heed(found, saving)
 	x.Verdict = fmt.Sprintf("%s; but this was found while it ran: %s.", ended, found[0].Title)
+	x.Evidence = slices.DeleteFunc(x.Evidence, func(said string) bool {
+		return said == "while it ran: "+found[0].Title
+	})
 	return x
 }
 
@@ -225,17 +228,20 @@ func (x *Explanation) heed(findings []event.Finding, saving Saving) {
 		if !explainsWall(cause, x.Where) {
 			continue
 		}
-		evidence := append([]string{"while it ran: " + f.Title}, f.Evidence...)
+		said := "while it ran: " + f.Title
 		// a forecast predicts when memory runs out, not why
 		if f.Confidence <= x.Confidence || f.Kind == "forecast" && x.Cause != CauseUnknown {
-			x.Evidence = append(x.Evidence, evidence...)
+			x.Evidence = append(append(x.Evidence, said), f.Evidence...)
 			continue
 		}
+		evidence := f.Evidence
 		switch {
 		case f.Kind == "filled":
-			x.Verdict, evidence = f.Title+".", evidence[1:]
-		case x.IsOOM && x.Cause == CauseUnknown:
-			x.Verdict = strings.TrimSuffix(x.Verdict, ".") + "; found while it ran: " + f.Title + "."
+			x.Verdict = f.Title + "."
+		case x.IsOOM && x.Cause == CauseUnknown && f.Kind != "forecast":
+			x.Verdict = f.Title + ". " + x.Verdict
+		default:
+			evidence = append([]string{said}, evidence...)
 		}
 		x.Cause, x.Detail, x.Confidence = cause, f.Detail, f.Confidence
 		if f.Kind == "trials" {
@@ -248,7 +254,7 @@ func (x *Explanation) heed(findings []event.Finding, saving Saving) {
 		if f.Detail != "" { // what saw the situation knows what helps in it
 			x.found = f.Remedies
 		}
-		x.Evidence = append(evidence, x.Evidence...)
+		x.Evidence = slices.Concat(evidence, x.Evidence)
 		if len(f.Frames) > 0 {
 			x.Frame = &f.Frames[0]
 		}
@@ -258,5 +264,6 @@ func (x *Explanation) heed(findings []event.Finding, saving Saving) {
 			first, _, _ := strings.Cut(f.Title, ", by ") // of several lines
 			x.inTheirWords(first)
 		}
+		x.lettingGo(f.Evidence)
 	}
 }

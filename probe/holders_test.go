@@ -232,7 +232,7 @@ func TestHeapHolders(t *testing.T) {
 				t.Errorf("%s: has an end: %v", names, held[0].Fills)
 			}
 			text := strings.Split(keepers, "\n")[max(0, held[0].Line-1)]
-			if !strings.Contains(text, want.line) {
+			if !strings.Contains(text, want.line) || !strings.Contains(held[0].Code, want.line) {
 				t.Errorf("%s: line %d is %q, want %q", names, held[0].Line, text, want.line)
 			}
 		}

@@ -154,6 +154,7 @@ type HeapHolder struct {
 	Kind  string      `json:"kind"` // such as "list of 120"
 	File  string      `json:"file"`
 	Line  int         `json:"line"`  // where it grows, as far as its source shows
+	Code  string      `json:"code"`  // the line itself
 	Host  event.Bytes `json:"host"`  // growth by itself, in host memory
 	Card  event.Bytes `json:"card"`  // and on cards
 	Count int64       `json:"count"` // more tensors and arrays

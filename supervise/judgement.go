@@ -65,7 +65,7 @@ func (j *Judgement) Heard(pid int, rank *int, message probe.Message) []event.Fin
 	case *probe.Heap:
 		held := make([]diagnose.Holder, len(m.Holders))
 		for i, h := range m.Holders {
-			held[i] = diagnose.Holder{Name: h.Name, Kind: h.Kind, File: h.File, Line: h.Line,
+			held[i] = diagnose.Holder{Name: h.Name, Kind: h.Kind, File: h.File, Line: h.Line, Code: h.Code,
 				Host: h.Host, Card: h.Card, Nodes: h.Nodes, Models: h.Models, Fills: h.Fills}
 		}
 		return j.watch.Holders(pid, held, m.Built)

@@ -4,6 +4,7 @@ Asked for by the monitor when the floor rises, or by the user. The first look is
 second tells the difference. A look takes a while: it is never made unasked.
 """
 
+import linecache
 import sys
 from typing import Any, Dict, List
 
@@ -92,11 +93,13 @@ def _once(ranked: List[holders.Holder]) -> List[holders.Holder]:
 
 
 def _told(holder: holders.Holder) -> Dict[str, Any]:
+    line = holders.line_of(holder)
     return {
         "name": holder.name,
         "kind": holder.kind,
         "file": holder.file,
-        "line": holders.line_of(holder),
+        "line": line,
+        "code": linecache.getline(holder.file, line).split("  #")[0].strip()[:120],
         "host": max(0, holder.host),
         "card": max(0, holder.card),
         "count": max(0, holder.count),
