@@ -151,11 +151,19 @@ func withWeights(grown []Grown) bool {
 	return rest > forwards
 }
 
-// explain says why a smaller batch would not help.
+// explain says why a smaller batch would help or not.
 func (g Grown) explain(f *event.Finding) {
-	if g.weights {
-		f.Evidence = append(f.Evidence, "gradients and the optimizer's state were made there: they grow "+
-			"with the weights, not with the batch")
+	code := g.Lines[len(g.Lines)-1].Code
+	switch {
+	case g.weights && !stepping.MatchString(code):
+		f.Evidence = append(f.Evidence,
+			"gradients were made there: they grow with the weights, not with the batch")
+	case g.weights:
+		f.Evidence = append(f.Evidence,
+			"the optimizer's state was made there: it grows with the weights, not with the batch")
+	case slices.Contains(f.Remedies, string(remedy.MicroBatch)) && !g.trains():
+		f.Evidence = append(f.Evidence, "what a forward pass makes, such as activations kept for the "+
+			"backward pass, grows with the batch")
 	}
 }
 

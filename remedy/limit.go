@@ -97,7 +97,7 @@ func howRaise(job Job, _ Setup) How {
 			"that set the cap"}
 	case job.HostLimit:
 		return How{Args: job.Run.Again("--host-mem", larger(job.Limit, "GiB")) +
-			"   # half as much again"}
+			"   # 1.5 times as much"}
 	case job.Slurm:
 		return How{Args: "#SBATCH --mem=" + larger(job.Limit, "G") + "        # `sacct -j JOBID " +
 			"--format=JobID,ReqMem,MaxRSS` shows what it used"}

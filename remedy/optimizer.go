@@ -143,7 +143,7 @@ func optimizer8Bit() *Remedy {
 func optimizerAdafactor() *Remedy {
 	return &Remedy{
 		ID:          OptimizerAdafactor,
-		Title:       "replace Adam by Adafactor",
+		Title:       "replace Adam with Adafactor",
 		Why:         "the second moment is kept as one row and one column per matrix, the first not at all",
 		Equivalence: Changes,
 		Consent:     "optimizer",
