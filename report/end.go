@@ -195,16 +195,18 @@ func (e End) oomHeadline(took string) string {
 		text = fmt.Sprintf("rank %d ran out of %s", *v.Rank, v.Where.Memory())
 	}
 	text += took
-	switch v.KilledBy {
-	case "kernel", "cgroup":
+	switch own := v.KilledBy == "cgroup" && e.Run.HostMem > 0; {
+	case own:
+		text += " and was ended at its --host-mem limit"
+	case v.KilledBy == "kernel" || v.KilledBy == "cgroup":
 		text += " and was killed by the kernel"
-	case "memroom":
+	case v.KilledBy == "memroom":
 		if v.Rank != nil {
 			text += "; memroom ended the other ranks"
 		} else {
 			text += "; memroom ended it"
 		}
-	case "ray", "slurm":
+	case v.KilledBy == "ray" || v.KilledBy == "slurm":
 		text += " and was killed by " + strings.ToUpper(v.KilledBy[:1]) + v.KilledBy[1:]
 	}
 	if v.ExitCode == 0 {
