@@ -22,8 +22,9 @@ type Holder struct {
 	Nodes int64       // of graphs
 	// modules and models that came, their parts among them
 	Models int64
-	Fills  bool  // it has an end, reached or not, such as deque(maxlen=50)
-	At     int64 // the step at which Kind was so, where it is long past; 0: now
+	// it has an end, reached or not, such as deque(maxlen=50), or the loop empties it now and then
+	Fills bool
+	At    int64 // the step at which Kind was so, where it is long past; 0: now
 }
 
 // String names the holder as a finding does: `history` (list of 120, train.py:10).

@@ -123,6 +123,28 @@ def graph():
         total = total + fresh
     watched.heap.tell({})
 
+def sawtooth():
+    loss_sum = (weight * 1).sum()
+    watched.heap.tell({})
+    for i in range(20):
+        loss_sum += (weight * i).sum()
+        if i > 0 and i % 100 == 0:
+            print(loss_sum.item())
+            loss_sum = 0
+    watched.heap.tell({})
+
+def once_an_epoch():
+    loss_sum = (weight * 1).sum()
+    watched.heap.tell({})
+    for epoch in range(1):
+        for i in range(20):
+            loss_sum = loss_sum + (weight * i).sum()
+            if i < 0:
+                loss_sum = loss_sum + 0
+        if epoch % 2:
+            loss_sum = 0
+    watched.heap.tell({})
+
 def two():
     total, history = (weight * 1).sum(), []
     watched.heap.tell({})
@@ -164,7 +186,8 @@ def nothing():
     watched.heap.tell({})
 
 SHAPES = [global_list, local_list, attribute, class_attribute, dictionary, ring, closure, grows,
-          views, slots, memo, graph, two, filled, half_filled, bounded_memo, nothing]
+          views, slots, memo, graph, sawtooth, once_an_epoch, two, filled, half_filled,
+          bounded_memo, nothing]
 for shape in SHAPES:
     shape()
 
@@ -174,8 +197,20 @@ def lets_go():
     watched.heap.tell({})
     del here, element
     assert [r() for r in refs] == [None, None], "the look keeps what it saw"
+    watched.heap.tell({})
+
+def ours():
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    def asks(*args):
+        if i in (0, 20):
+            watched.heap.tell({})
+    optimizer.register_step_pre_hook(asks)
+    for i in range(21):
+        optimizer.step()
+        watched.torch._depth = [block() for _ in range(20)]
 
 lets_go()
+ours()
 `
 
 // TestHeapHolders: what grew is found with the variable that holds it and the line where it grows,
@@ -209,11 +244,15 @@ func TestHeapHolders(t *testing.T) {
 		{[]string{"thing.kept list of 20"}, "thing.kept.append(", false},
 		{[]string{"loaded "}, "def loaded", false},
 		{[]string{"total tensor"}, "total = total + fresh", false},
+		{[]string{"loss_sum tensor, emptied at line 119"}, "loss_sum += (weight", true},
+		{[]string{"loss_sum tensor"}, "loss_sum = loss_sum + (weight", false},
 		{[]string{"history list of 20", "total tensor"}, "history.append(block())", false},
 		{[]string{"full deque of 20"}, "full.append(", true},
 		{[]string{"half deque of 20"}, "half.append(", true},
 		{[]string{"remembered "}, "def remembered", true},
 		{nil, "", false},
+		{nil, "", false},
+		{nil, "", false}, // what the probe itself keeps
 	} {
 		if 2*i+1 >= len(told) {
 			t.Fatalf("%d messages\n%s", len(told), j.err)

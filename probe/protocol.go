@@ -161,7 +161,7 @@ type HeapHolder struct {
 	Nodes int64       `json:"nodes"` // more nodes of autograd graphs that it keeps
 	// more modules and models in it, their parts among them
 	Models int64 `json:"models,omitempty"`
-	// it has an end, reached or not: a cache that fills
+	// it has an end, reached or not: a cache that fills, or a sum that the loop begins anew
 	Fills bool `json:"fills,omitempty"`
 }
 

@@ -94,9 +94,10 @@ def _once(ranked: List[holders.Holder]) -> List[holders.Holder]:
 
 def _told(holder: holders.Holder) -> Dict[str, Any]:
     line = holders.line_of(holder)
+    emptied = holders.emptied(holder.name, holder.file, line)
     return {
         "name": holder.name,
-        "kind": holder.kind,
+        "kind": holder.kind + (", emptied at line %d" % emptied if emptied else ""),
         "file": holder.file,
         "line": line,
         "code": linecache.getline(holder.file, line).split("  #")[0].strip()[:120],
@@ -105,5 +106,5 @@ def _told(holder: holders.Holder) -> Dict[str, Any]:
         "count": max(0, holder.count),
         "nodes": max(0, holder.nodes),
         "models": max(0, holder.models),
-        "fills": holder.fills,
+        "fills": holder.fills or emptied > 0,
     }

@@ -2,8 +2,9 @@
 
 The walk goes down from what the program has names for: variables of running functions, globals of
 its modules, closures, class attributes. So whatever is found has a name. Each object counts for the
-first name that leads to it, the shortest. The walk is bounded in time, runs none of the program's
-code, and what it gives are names and numbers: nothing of the program is kept alive.
+first name that leads to it, the shortest. What is ours has no name: hooks of ours hang in lists of
+the frameworks, and lead to all that we keep. The walk is bounded in time, runs none of the
+program's code, and what it gives are names and numbers: nothing of the program is kept alive.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ SMALL_LIST, SMALL_DICT = 4, 32  # up to so many elements are structure, and name
 MOST_NODES = 4000  # of the graph behind one tensor
 LARGE_TEXT = 1024
 MOST_MODULES = 32  # of the program's own classes that are known
+MOST_LINES = 5000  # of a file whose loops are looked at
 ERRORS = "exceptions with the variables of their functions"
 
 _ATOMS = frozenset((int, float, bool, complex, type(None), type(Ellipsis), range, slice))
 _SKIPPED = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, type(type.__call__))
+_FUNCTIONS = (types.FunctionType, types.MethodType)
 _MODULE_PARTS = ("_modules", "_parameters", "_buffers")
 _PYTHONS = 1 << 9  # of a class's flags: it was made by a class statement
 _OPTIMIZED = 1  # of a code object's flags: its frame's variables are not a dictionary by themselves
@@ -133,7 +136,7 @@ class _Walk:
             )
             if c
         )
-        self.seen = {id(self.__dict__), id(self)}
+        self.seen: set[int] = set()
         self.storages: set[object] = set()  # what tells the memory of tensors and arrays apart
         self.holders: Found = {}
         self.frames: list[types.FrameType] = []  # whose variables were looked at
@@ -181,6 +184,8 @@ class _Walk:
         if kind in _ATOMS or id(thing) in self.seen or issubclass(kind, _SKIPPED):
             return
         self.seen.add(id(thing))
+        if _is_probes(kind.__module__):
+            return
         if self.wanted is not None and id(thing) in self.wanted:
             owner.count += 1
             return
@@ -311,8 +316,16 @@ class _Walk:
         owner.nodes = max(owner.nodes, part.nodes)
 
     def into_function(self, function: types.FunctionType, owner: Holder) -> None:
-        """A function keeps what its closure and its defaults name."""
+        """A function keeps what its closure and its defaults name. One of ours leads on to the
+        functions that it wraps.
+        """
         code = function.__code__
+        if is_ours(code.co_filename):
+            inside = [function.__dict__.get("__wrapped__")] + [
+                part for cell in function.__closure__ or () for part in gc.get_referents(cell)
+            ]
+            self.waiting.extend((f, owner, False) for f in inside if type(f) in _FUNCTIONS)
+            return
         place = (code.co_filename, code.co_firstlineno, code)
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
             try:
@@ -364,6 +377,7 @@ class _Walk:
         if kind is functools.partial or kind is types.MethodType:
             self.waiting.extend((part, owner, named) for part in gc.get_referents(thing))
             return
+        named = named and not is_ours(_file_of(kind.__module__))
         attributes = (_dict(thing) or _slots(thing)) if named else None
         if attributes:
             is_module = self.module is not None and issubclass(kind, self.module)
@@ -517,7 +531,7 @@ def _globals(frame: types.FrameType) -> Iterator[Root]:
 
 
 def _frames() -> Iterator[types.FrameType]:
-    """Frames of all threads, this one's first, without the probe's."""
+    """Frames of all threads, this one's first, without ours."""
     this = sys._getframe()
     starts = [this] + [f for f in sys._current_frames().values() if f is not this]
     known: set[int] = set()
@@ -525,7 +539,7 @@ def _frames() -> Iterator[types.FrameType]:
         frame: types.FrameType | None = start
         while frame is not None and id(frame) not in known:
             known.add(id(frame))
-            if "_memroom_probe" not in frame.f_code.co_filename:
+            if not is_ours(frame.f_code.co_filename):
                 yield frame
             frame = frame.f_back
 
@@ -540,16 +554,26 @@ def _file_of(module: object) -> str:
     return getattr(module, "__file__", None) or ""
 
 
-_LIBRARIES = re.compile(
-    r"[/\\](site|dist)-packages[/\\]|^<frozen|_memroom_probe|[/\\]python[/\\]memroom[/\\]"
-)
+_OURS = re.compile(r"_memroom_probe|[/\\](python|site-packages|dist-packages)[/\\]memroom[/\\]")
+_LIBRARIES = re.compile(r"[/\\](site|dist)-packages[/\\]|^<frozen")
 _STANDARD = tuple({sys.prefix + "/lib/python", sys.base_prefix + "/lib/python"})
 
 
 @functools.lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
     """Returns whether a file is the program's own. A cell of a notebook and `-c` are."""
-    return bool(file) and not _LIBRARIES.search(file) and not file.startswith(_STANDARD)
+    library = _LIBRARIES.search(file) or file.startswith(_STANDARD)
+    return bool(file) and not library and not is_ours(file)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_ours(file: str) -> bool:
+    """Returns whether a file is the probe's, with what it brings, or of the package memroom."""
+    return bool(_OURS.search(file))
+
+
+def _is_probes(module: object) -> bool:
+    return isinstance(module, str) and module.partition(".")[0] == __name__.partition(".")[0]
 
 
 def line_of(holder: Holder) -> int:
@@ -562,18 +586,62 @@ def line_of(holder: Holder) -> int:
         return holder.line
     first, last = _range(holder.code, len(lines))
     word = r"\b%s\b\s*(\[[^\]]*\]\s*)*" % re.escape(name[-1])
-    for pattern in (
+    grows = [
         word + r"(\.\s*(append|appendleft|extend|add|insert|update|put)\s*\(|\+=)",
         word + r"\[[^\]]*\]\s*=[^=]|" + word + r"\.\s*setdefault\(",
         word + r"\s*=[^=].*\b%s\b" % re.escape(name[-1]),
-        word + r"(:[^=]+)?=[^=]",
-        r"\b(def|class)\s+" + word,
-    ):
-        found = re.compile(pattern)
-        for number in list(range(first, last + 1)) + list(range(1, len(lines) + 1)):
-            if found.search(lines[number - 1].split("#")[0]):
-                return number
+    ]
+    begins = [word + r"(:[^=]+)?=[^=]", r"\b(def|class)\s+" + word]
+    whole = range(1, len(lines) + 1)
+    for patterns in (grows, begins):
+        for numbers in (range(first, last + 1), whole):
+            for pattern in patterns:
+                found = re.compile(pattern)
+                for number in numbers:
+                    if found.search(lines[number - 1].split("#")[0]):
+                        return number
     return holder.line
+
+
+def emptied(name: str, file: str, line: int) -> int:
+    """The line that empties a variable every so many steps of the loop in which a line adds to it;
+    0 for none. One that is emptied outside of that loop grows for as long as the loop runs.
+    """
+    import ast
+    import linecache
+
+    every = (ast.Mod, ast.Lt, ast.LtE, ast.Gt, ast.GtE)  # `step == 0` comes once
+
+    def is_it(node: ast.AST) -> bool:
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.insert(0, node.attr)
+            node = node.value
+        return isinstance(node, ast.Name) and ".".join([node.id, *parts]) == name
+
+    def empties(part: ast.AST) -> bool:
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
+            return part.func.attr == "clear" and is_it(part.func.value)
+        if not isinstance(part, ast.Assign) or any(map(is_it, ast.walk(part.value))):
+            return False
+        return any(is_it(node) for target in part.targets for node in ast.walk(target))
+
+    lines = linecache.getlines(file)
+    try:
+        tree = ast.parse("".join(lines) if len(lines) <= MOST_LINES else "")
+    except (SyntaxError, ValueError):  # a cell with commands of the notebook's
+        return 0
+    loops = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.For, ast.While)) and node.lineno < line <= (node.end_lineno or 0)
+    ]
+    for test in ast.walk(max(loops, key=lambda loop: loop.lineno)) if loops else ():
+        if isinstance(test, ast.If) and any(isinstance(n, every) for n in ast.walk(test.test)):
+            for part in (part for statement in test.body for part in ast.walk(statement)):
+                if isinstance(part, (ast.Assign, ast.Call)) and empties(part):
+                    return part.lineno
+    return 0
 
 
 def _range(code: types.CodeType | None, most: int) -> tuple[int, int]:
