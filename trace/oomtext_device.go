@@ -86,6 +86,10 @@ func readLibraryStatus(p *passage) *Crash {
 			"and after a kernel that failed (an index out of range)"
 	case strings.Contains(status, "ALLOC_FAILED"), status == "":
 		c.Sure = 0.9
+	case strings.Contains(status, "NOT_INITIALIZED") && c.Framework == "pytorch":
+		return &Crash{Class: Other, Sure: 0.5, Where: event.WhereUnknown, Framework: c.Framework,
+			What: "a GPU library could not start, and nothing shows a full card: a release of it " +
+				"that does not fit the others, or a kernel that failed before"}
 	case strings.Contains(status, "NOT_INITIALIZED"):
 		c.Sure, c.What = 0.6, "a GPU library could not start; on a full card that is what happens"
 	case c.Framework == "tensorflow" && strings.Contains(strings.ToLower(t),

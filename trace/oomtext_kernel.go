@@ -255,7 +255,7 @@ func launcherOf(text string) string {
 
 // byHand matches commands that end other programs, at a prompt or in somebody's description.
 var byHand = later(`(?:^|[$#>;&+] ?|sudo )(?:kill -(?:9|KILL|SIGKILL)\b|pkill\b|killall\b|docker (?:stop|kill|rm -f|compose down)|` +
-	`docker-compose down|scancel \d|timeout (?:-\S+ (?:(?:SIG)?(?:KILL|TERM|INT)|9|\d+[smh] )? ?)*\d+[smh]? \S|kubectl delete)|after docker (?:stop|kill|compose down)|` +
+	`docker-compose down|scancel \d|timeout (?:-\S+ (?:(?:SIG)?(?:KILL|TERM|INT)|9|\d+[smh] )? ?)*\d+[smh]? \S|kubectl delete)|\b(?:supervisorctl|systemctl|docker|pm2) (?:restart|stop)\b|after docker (?:stop|kill|compose down)|` +
 	`^timeout: sending signal`)
 
 // cancelled reports whether the scheduler logs nearby that it ended the job itself: it then kills

@@ -79,7 +79,8 @@ var lookalikes = []lookalike{
 	{[]string{"due to node failure", "node_fail"}, "slurm", "a node failed", 0.9, ""},
 	{[]string{"no space left on device", "disk quota exceeded", "enospc"}, "python",
 		"a disk or a quota is full", 0.9, "/dev/shm"},
-	{[]string{"outofdiskerror", "local disk is full", "disk is full", "input/output error"},
+	{[]string{"outofdiskerror", "local disk is full", "disk is full", "input/output error",
+		"out of disk space", "disk space runs out", "disk space ran out"},
 		"python", "a disk is full or failed", 0.9, ""},
 	{[]string{"driver/library version mismatch", "nvml_error_lib_rm_version_mismatch",
 		"nvidia-smi has failed because", "forward compatibility was attempted"}, "other",
@@ -251,7 +252,8 @@ func spaceInShm(p *passage) bool {
 	near := slices.DeleteFunc(append(p.above(4), p.following(3)...), diskCommand.MatchString)
 	text := strings.ToLower(strings.Join(near, "\n"))
 	for _, sign := range []string{"/dev/shm", "</torch_", "bus error", "posix_fallocate", "psm_",
-		"shared memory", "shm_open", "/nccl-", "memory file system", "pandarallel"} {
+		"shared memory", "shm_open", "/nccl-", "memory file system", "pandarallel", "semlock",
+		"ctx.lock(", "joblib will operate in serial"} {
 		if strings.Contains(text, sign) {
 			return true
 		}

@@ -211,7 +211,7 @@ var signsNear = []sign{
 		`\b(?:continue|resume|restart)(?:s|d|ing)? (?:the |my )?training (?:from|with|using|after)|` +
 		`loaded checkpoint|loading checkpoint ['"/]|` +
 		`attempting to resume|load(?:ing|ed)? (?:model|optimizer|training) (?:checkpoint|state)\b|` +
-		`(?:after|when|on) (?:a |the )?(?:restart|resum)\w*|` +
+		`(?:after|when|on) (?:a |the )?resum\w*|` +
 		`(?:read|load(?:ed|ing)) (?:\d+ )?(?:ZeRO|optimizer) state|` +
 		`resume_from_checkpoint["']?\s?[=: ]\s?["']?(?:true\b|[\w./-]*[/-]\d+)|resuming training|` +
 		`restor(?:ing|ed) (?:from )?(?:the )?(?:checkpoint|states)|=> loading checkpoint`)},

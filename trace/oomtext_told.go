@@ -198,7 +198,7 @@ var (
 
 // The memories that a person names.
 var (
-	ofHost  = later(`(?i)\b(?:cpu|host|system|main|server|machine|node|physical|computer)(?:'s)?[ -](?:memory|ram|oom|out of memory|mem)\b|\b(?:sys|cpu|host)_?ram\b|\bcpu and ram\b|\bout of (?:system |cpu |host )?ram\b|\boom[ -]?kill|MemoryError|Array buffer|(?:process|program|job|script|python)\w* (?:is |was |gets? |got |has been )?killed\b|killed by|sigkill|signal 9|exit(?:ed)?(?: with)? (?:code|status) ?[:=]? ?(?:137|-9)|\bslurm\b|\bswap\b|\bhtop\b|\brss\b|\bdmesg\b|\bdocker\b|\bpods?\b|kubernetes|\breboot|freez|froze|内存|內存|記憶體|arbeitsspeicher|озу|оперативн`)
+	ofHost  = later(`(?i)\b(?:cpu|host|system|main|server|machine|node|physical|computer)(?:'s)?[ -](?:memory|ram|oom|out of memory|mem)\b|\b(?:sys|cpu|host)_?ram\b|\bcpu and ram\b|\breads?\b[^.\n]{0,40}\binto memory\b|\bout of (?:system |cpu |host )?ram\b|\boom[ -]?kill|MemoryError|Array buffer|(?:process|program|job|script|python)\w* (?:is |was |gets? |got |has been )?killed\b|killed by|sigkill|signal 9|exit(?:ed)?(?: with)? (?:code|status) ?[:=]? ?(?:137|-9)|\bslurm\b|\bswap\b|\bhtop\b|\brss\b|\bdmesg\b|\bdocker\b|\bpods?\b|kubernetes|\breboot|freez|froze|内存|內存|記憶體|arbeitsspeicher|озу|оперативн`)
 	ofCard  = later(`(?i)\b(?:cuda|gpus?|vram|vmem|video (?:memory|ram|card)|graphics? (?:memory|card|ram)|cards?|vllm|sglang|fsdp|hbm|tpus?|npus?|mps|rocm|nvidia|rtx|gtx|geforce|tesla|quadro)\b|\b(?:a10g?|a40|a100s?|h100s?|h200|h800|a800|h20|l4|l40s?|v100s?|p100|t4|b200|mi\d{3}x?|[1-5]0[5-9]0(?: ?ti)?|a[4-6]000)\b|显存|显卡|視訊記憶體|видеопамят|видеокарт|グラボ|gpu-?speicher`)
 	ofRAM   = later(`(?i)\bram\b`)
 	ofApple = later(`(?i)\bmps\b|\bapple silicon\b|\bm[1-4] (?:pro|max|ultra|mac\w*)|\bmac(?:book|os| mini| studio)\b|unified memory`)
