@@ -46,7 +46,11 @@ func (x *Explanation) advise(saving Saving) {
 			x.Remedies = append(x.Remedies, a)
 		}
 	}
-	for _, id := range x.cures() {
+	list := x.cures()
+	if len(x.Remedies) > 0 && len(x.given) == 0 {
+		list = nil // the case has cures of its own: those of the cause in general are less sure
+	}
+	for _, id := range list {
 		r, ok := remedy.Find(id)
 		if !ok || len(x.Remedies) == x.most(saving)+spare || x.has(id) || r.Fits(x.job) != "" &&
 			!x.stands(id) {
@@ -141,7 +145,8 @@ func (x *Explanation) ownLevers(most int) {
 	if x.facts == nil || x.job.Facts == nil || x.Cause != CauseUnknown &&
 		x.Confidence >= sureOfPieces ||
 		len(x.words)+len(x.given) > 0 || x.Tensor != "" || x.Cause == CauseNeighbour ||
-		x.Cause == CauseSetting || x.Cause == CauseShm {
+		x.Cause == CauseSetting || x.Cause == CauseShm || x.Cause == CauseLeak ||
+		x.Cause == CauseModel && onHost(x.facts.Crash) {
 		return
 	}
 	for _, q := range ofWall[x.Where] {

@@ -5,10 +5,10 @@ package explain
 type situationCase func(*Facts, Sums) (judged, bool)
 
 var situationCases = []situationCase{
-	deviceCounted, otherCardMeant, serverCopies, ranksOnCard, launchedOnCard, emptyBeside,
+	otherCardMeant, serverCopies, ranksOnCard, launchedOnCard, emptyBeside,
 	poolInPieces, largeTensor, largeNode, pointsTrained, arrayByShape, longNotPieces,
 	darknetParts, notDivided,
-	longContext, treesOnCard, weightsBeyond, statesBeyond, heldOnPurpose, toldCase,
+	longContext, weightsBeyond, statesBeyond, arrayWritten, toldCase,
 }
 
 // byCase returns the judgement of the first case that matches.

@@ -30,10 +30,30 @@ var nodes = []struct {
 func largeNode(f *Facts, s Sums) (judged, bool) {
 	c := f.Crash
 	m := leadingShape.FindStringSubmatch(c.Text)
-	if c.Framework != "tensorflow" || c.Node == "" || m == nil || s.Asked < 512*event.MiB {
+	if c.Framework != "tensorflow" || m == nil || s.Asked < 512*event.MiB {
 		return judged{}, false
 	}
 	sizes := digitsOf.FindAllString(m[0], -1)
+	rows, _ := strconv.Atoi(sizes[0])
+	last, _ := strconv.Atoi(sizes[len(sizes)-1])
+	switch {
+	case c.Node != "":
+	case len(sizes) == 3 && last >= 30_000:
+		j := because(CauseBatch, "logits", 0.65, "the last of its dimensions [%s] is as wide as a vocabulary, the others are "+
+			"samples and their length", strings.Join(sizes, ", ")).
+			saying("that is one score for each of %s words at every place", thousands(int64(last)))
+		j.words = []ownCure{{remedy.ChunkedLoss, "a smaller vocabulary",
+			"subwords (BPE, sentencepiece) of 32,000 or less, or a sampled softmax"},
+			{remedy.LessAtOnce, "fewer or shorter samples at once",
+				"the tensor shrinks with each of its dimensions"}}
+		return j, true
+	case len(sizes) == 2 && f.batchOfOne() && rows >= 1000:
+		j := because(CauseBatch, "eval_batch", 0.6, "its first dimension is %s, where the batch is 1: so many rows are computed at "+
+			"once, as where a whole test set is fed for its accuracy", thousands(int64(rows))).
+			saying("%s rows are computed at once, which is not the batch of 1", thousands(int64(rows)))
+		j.words = []ownCure{{remedy.LessAtOnce, "evaluate in batches", "some hundred rows at a time, and the mean of their results"}}
+		return j, true
+	}
 	for _, n := range nodes {
 		if !n.is.MatchString(c.Node) {
 			continue

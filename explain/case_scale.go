@@ -169,54 +169,6 @@ func serverCopies(f *Facts, s Sums) (judged, bool) {
 	return j, true
 }
 
-// deviceCounted: the runtime counts a device of another size than the one that the text tells of,
-// as with processors whose graphics share the machine's memory.
-func deviceCounted(f *Facts, s Sums) (judged, bool) {
-	if s.Capacity == 0 || f.Crash.Capped || s.Mine > s.Capacity/8 || s.Free < s.Capacity*3/4 {
-		return judged{}, false
-	}
-	var told event.Bytes
-	for _, m := range memorySaid.FindAllStringSubmatch(f.text, 20) {
-		n, _ := strconv.ParseFloat(first(m[1], m[3]), 64)
-		if m[3] != "" {
-			n /= 1024
-		}
-		told = max(told, event.Bytes(n*float64(event.GiB)))
-	}
-	if told < 2*s.Capacity || f.Ran.Maker != remedy.AMD && !f.says("unified", "apu", "integrated",
-		"igpu") {
-		return judged{}, false
-	}
-	j := because(CauseSetting, "small_device", 0.75, "the runtime counts %s as the device, where the text tells of %s",
-		s.Capacity, told).
-		saying("the runtime counts another pool than the %s that are meant, nothing else fills it", told)
-	j.words = []ownCure{{remedy.RightDevice, "let the driver give the device the pool that is meant",
-		"rocminfo | grep -A3 -i pool   # which pools it counts; on such processors: a small carve-out in the BIOS and a larger " +
-			"GTT (amdgpu.gttsize, ttm.pages_limit), a newer ROCm and kernel"}}
-	return j, true
-}
-
-// memorySaid is memory of a device as people and drivers tell it.
-var memorySaid = re(`\b(\d{2,3}) ?g(?:i?b)? (?:should be|is|are|of (?:v?ram|gpu|video|dedicated))[^\n]{0,40}\b(?:available|gpu|vram|device|reserved|carve)|\b(vram(?: ram)?)[:=] ?(\d{4,7}) ?m`)
-
-// heldOnPurpose: what was read, rather than computed, is said to lie on a card whole.
-func heldOnPurpose(f *Facts, s Sums) (judged, bool) {
-	m := manyPictures.FindStringSubmatch(f.text)
-	if m == nil || f.Crash.Over == nil || f.Crash.Steps > 0 {
-		return judged{}, false
-	}
-	j := because(CauseUnknown, "overflow", 0, "%s are allocated on a card of %s: Windows' driver moves what does not fit to "+
-		"main memory, until that is full too", *f.Crash.Over, s.Capacity).
-		saying("more is allocated than the card has; with %s %s, it may be all of them at once", m[1], m[2])
-	j.words = []ownCure{{remedy.LoadToHost, "keep the pictures in host memory, where the program can",
-		"--data_device cpu   # Gaussian splatting; elsewhere read each where it is used"},
-		{remedy.SmallerImage, "smaller pictures, or a part of them at a time",
-			"-r 2   # half the sides: a quarter of the bytes"}}
-	return j, true
-}
-
-var manyPictures = re(`\b(\d{3,6}) (photos|images|pictures|views|frames)\b`)
-
 // longContext: an engine makes room for keys and values of the whole context that it was given, or
 // that the model was trained for.
 func longContext(f *Facts, s Sums) (judged, bool) {
@@ -240,23 +192,3 @@ func longContext(f *Facts, s Sums) (judged, bool) {
 }
 
 var contextMade = re(`\bn_ctx\s*= ?(\d{4,8})\b`)
-
-// treesOnCard: what boosted trees keep on a card grows with features and depth.
-func treesOnCard(f *Facts, s Sums) (judged, bool) {
-	if f.Ran.Runtime != Trees || !onCard(f.Crash) || f.Crash.Requested != nil || !f.says("xgboost") ||
-		f.says("trial", "optuna", "ray.tune") {
-		return judged{}, false
-	}
-	j := because(CauseHostData, "tree_data", 0.65,
-		"beside the table itself there is a histogram for each feature and each node of the deepest level").
-		saying("the table and its histograms do not fit the card")
-	j.words = []ownCure{{remedy.TreeData, "smaller histograms: fewer features, a lower depth, fewer bins",
-		"max_depth=6, max_bin=64; rare columns dropped or hashed"},
-		{remedy.OtherVersion, "the newer method, or the CPU", `tree_method="hist" with device="cuda" (XGBoost 2 and later), or device="cpu"`}}
-	if fewerFeatures.MatchString(f.text) {
-		j = j.also("fewer features help, as the text says: columns decide, not rows")
-	}
-	return j, true
-}
-
-var fewerFeatures = re(`fewer (?:features|columns)[^\n]{0,30}\b(?:works?|fine|ok|helps?|no (?:error|problem))`)

@@ -2,7 +2,9 @@ package explain
 
 import (
 	"strconv"
+	"strings"
 
+	"memroom/event"
 	"memroom/lazyregexp"
 	"memroom/remedy"
 	"memroom/trace"
@@ -74,18 +76,62 @@ func arrayByShape(f *Facts, s Sums) (judged, bool) {
 			"that have a value of their own in nearly each row"}
 		return j, true
 	case len(dims) >= 3 && dims[0] >= 1000 && len(c.Frames) == 0:
-		size := thousands(dims[1])
-		for _, d := range dims[2:] {
+		size := thousands(dims[0])
+		for _, d := range dims[1:] {
 			size += " x " + thousands(d)
 		}
-		j := because(CauseHostData, "", 0.7,
-			"its first dimension is %s, and each element has %s values: a whole data set rather than a batch",
-			thousands(dims[0]), size).
-			saying("that is one array of %s samples of %s", thousands(dims[0]), size)
-		j.cures = []remedy.ID{remedy.StreamData, remedy.RaiseLimit}
-		j.typed = map[remedy.ID]string{remedy.StreamData: "read each sample when it is used (a Dataset with __getitem__, a generator), or np.memmap the array; keep the " +
-			"stored type, uint8 is a quarter of float32"}
+		j := because(CauseHostData, "one_tensor", 0.65,
+			"its shape is %s: all of it is asked for at once", size).
+			saying("that is one array of %s", size)
+		parts := "a block along its first axis at a time, or np.memmap; keep the stored type, uint8 is a quarter of float32"
+		if dims[0] == dims[1] && dims[1] == dims[2] {
+			j = because(CauseHostData, "bad_size", 0.65,
+				"three axes of the same length: it grows with the cube of %s, as a grid of all combinations, or as what "+
+					"broadcasting makes of a wrong shape", thousands(dims[0])).saying("that is one array of %s", size)
+			parts = "print the shapes of what is combined before that line: one axis of " + thousands(dims[0]) + " is too many"
+		}
+		if f.says("meshgrid") {
+			parts = "np.meshgrid(..., sparse=True) or np.ogrid: one axis of each, which broadcast; or blocks of the grid"
+		}
+		j.words = []ownCure{{remedy.StreamData, "another shape, or less of it at a time", parts}}
 		return j, true
 	}
 	return judged{}, false
+}
+
+// arrayMade is a line that makes an array whose sides it writes.
+var arrayMade = re(`\b(np|numpy|torch|jnp|cp|cupy|cuda|tf)\.(?:random\.)?(?:zeros|ones|empty|full|randn?|normal|(?:pinned|device)_array)\([(\[]?(\d+(?: ?, ?\d+)+)([^\n]{0,60})`)
+
+// arrayWritten: a line of the text makes an array that is larger than the card.
+func arrayWritten(f *Facts, s Sums) (judged, bool) {
+	size, name := f.card(s)
+	m := arrayMade.FindStringSubmatch(f.text)
+	if m == nil || size == 0 || !onCard(f.Crash) {
+		return judged{}, false
+	}
+	bytes := 4.0
+	switch {
+	case strings.Contains(m[3], "int8"), strings.Contains(m[3], "bool"):
+		bytes = 1
+	case strings.Contains(m[3], "float16"):
+		bytes = 2
+	case strings.Contains(m[3], "32"):
+	case strings.Contains(m[3], "64"), m[1] == "np", m[1] == "numpy", m[1] == "cuda":
+		bytes = 8
+	}
+	for _, d := range digitsOf.FindAllString(m[2], -1) {
+		n, _ := strconv.ParseFloat(d, 64)
+		bytes *= n
+	}
+	if bytes < 0.9*float64(size) {
+		return judged{}, false
+	}
+	j := because(CauseBatch, "oversized", 0.75, "the text makes an array of %s, which is %s, and %s has %s", m[2],
+		event.Bytes(bytes), name, size).
+		saying("one array of the text is %s, more than the card", event.Bytes(bytes))
+	j.words = []ownCure{{remedy.InParts, "a block of it at a time", "copy some rows to the card, work on them, let go of them"}}
+	if m[1] == "cuda" {
+		j.words[0].args += "; numba: cuda.managed_array() may be larger than the card"
+	}
+	return j, true
 }

@@ -62,34 +62,13 @@ var moments = []moment{
 		also: re(`\beval|validat|\btest(?:ing)? (?:set|epoch)|predict|inference`), where: device, cause: CauseBatch, detail: "eval_outputs", sure: 0.7,
 		says: "what is kept of every batch stays on the card", shows: "it grows with the number of samples, whatever the batch",
 		words: []ownCure{{remedy.EvalOutputs, "bring what is kept of each batch to host memory", "preds.append(out.detach().cpu())   # or keep a running metric instead of the outputs"}}},
-	{said: keptGraph, where: device, anywhere: true, cause: CauseLeak, detail: "", sure: 0.7,
+	{said: keptGraph, anywhere: true, unless: re(`keras|tensorflow`), cause: CauseLeak, detail: "", sure: 0.7,
 		says: "what is summed up or kept holds the graph of every batch", shows: "a tensor that was not detached keeps all that its backward pass would need",
 		write: detached},
 	{said: regressed, unless: re(`data ?set (?:version|update)`), always: true, cause: CauseSetting, detail: "", sure: 0.6,
 		says:  "another release is said to need less, with the same settings",
 		shows: "so it is not the batch or the model that is too large",
 		write: otherRelease},
-	{said: re(`load_from_checkpoint|without (?:loading|resuming)[^.\n]{0,40}\b(?:ok|fine|works?|no (?:problem|error|oom))`), where: device, cause: CauseModel, detail: "load_to_card", sure: 0.65,
-		says: "it comes when a checkpoint is loaded", shows: "tensors come back to the card that they were saved from, on every rank, beside what is there",
-		words: []ownCure{{remedy.LoadToHost, "load the checkpoint to the CPU first", `map_location="cpu"   # in torch.load and load_from_checkpoint; Lightning: trainer.fit(model, ckpt_path=...) restores it by itself`}}},
-	{said: re(`(?:once|when(?:ever)?|if|as soon as|only)(?: the| my| a)? (?:\w+ ){0,3}?(?:is|are|gets?|was|with|for|has) (?:\w+ ){0,2}?(?:long(?:er)?|large[r]?|big(?:ger)?|more) (?:than|clips?|files?|videos?|images?|inputs?|graphs?|documents?|data)\b|(?:short|small)(?:er)? (?:ones|files|clips|inputs|images|videos|data ?sets?|graphs?) (?:work|run|are (?:fine|ok))`),
-		where: ofHost, always: true, fits: func(f *Facts) bool {
-			return len(f.Crash.Neighbours) == 0 &&
-				f.Crash.Framework != "ray"
-		},
-		cause: CauseHostData, detail: "", sure: 0.6,
-		says: "all of the input is in memory at once, for all that the text tells", shows: "it works with less of it, so what is held grows with the input",
-		words: []ownCure{{remedy.StreamData, "work through the input in pieces", "split it (or read a frame, row or file at a time), write each result out and let go of it"},
-			{remedy.SmallerImage, "less of each: a lower resolution or a narrower type", "uint8 is a quarter of float32, half the sides a quarter of the values"}}},
-	{said: re(`(?:after|once) (?:the )?(?:\w+ ){0,3}?(?:validation|evaluation|eval)\b[^.\n]{0,60}\b(?:second|next|epoch|train\w*)\b|(?:beginning|start) of (?:the |each |every )?(?:second|2nd|next|new) epoch|(?:second|2nd|next) epoch (?:starts|begins)`),
-		where: device, always: true, cause: CauseLeak, detail: "", sure: 0.55,
-		says: "the first epoch fits, so what an evaluation or that epoch left is still there", shows: "outputs that are still referred to, a graph that an evaluation recorded, or blocks of other sizes in the pool",
-		words: []ownCure{{remedy.NoGrad, "let go of it between the two", "with torch.no_grad(): around the evaluation; then del outputs, loss; torch.cuda.empty_cache()"}}},
-	{said: re(`heavy load|under load|concurren\w*|simultaneous\w*|(?:many|several|multiple|parallel) (?:requests|users|clients|calls)`), also: re(`\bserv(?:e|er|ing)\b|requests?\b|\bapi\b`), where: device, always: true,
-		fits: func(f *Facts) bool { return !f.Ran.Trained && f.Ran.Runtime != Engine }, cause: CauseBatch,
-		detail: "", sure: 0.6,
-		says: "what requests need that run at the same time adds up", shows: "the pool keeps the size of its fullest moment, which looks like memory that is never given back",
-		words: []ownCure{{remedy.LessAtOnce, "fewer requests at once", "a queue or a semaphore of one or two around the call of the model"}}},
 	{said: longInput, where: device, always: true, fits: func(f *Facts) bool {
 		return !f.Ran.Trained ||
 			evaluates(f.Crash, f.Hints)
@@ -102,20 +81,6 @@ var moments = []moment{
 		anywhere: true, cause: CauseHostData, detail: "", sure: 0.6,
 		says: "what is built sample by sample in Python lists stays in memory", shows: "a Python object takes many times what the same numbers take in an array",
 		words: []ownCure{{remedy.StreamData, "write it in parts, or make each sample when it is used", "a generator or Dataset.__getitem__; or rows to Parquet, TFRecord or np.memmap, some thousand at a time"}}},
-	{said: re(`(?:num_)?workers ?=? ?0\b[^.\n]{0,40}\b(?:constant|fine|works?|ok|no (?:problem|leak|growth)|stable|does not)\b|without workers`), where: ofHost, always: true,
-		cause: CauseHostData, detail: "workers", sure: 0.7,
-		says: "workers of the loader copy what they touch", shows: "reading a Python object writes its reference count, so that each worker ends up with pages of its own",
-		words: []ownCure{{remedy.ShareData, "keep the data set's lists in an array", "np.array(names, dtype=\"S\") or a table on disk instead of a Python list of objects"},
-			{remedy.DataLoaderWorkers, "fewer workers", "num_workers=2, with a small prefetch_factor"}}},
-	{said: re(`\b(?:second|2nd|another|other) (?:python )?(?:notebook|process|program|kernel|job|session|instance|terminal|script)\b`), where: []event.Where{event.WhereGPU},
-		fits: func(f *Facts) bool { return f.Crash.Allocated == nil }, cause: CauseNeighbour,
-		detail: "full_before", sure: 0.6,
-		says: "another program holds part of the card", shows: "TensorFlow and JAX take nearly all of a card when they start",
-		words: []ownCure{{remedy.TFGrowth, "let the first take what it needs", "JAX: XLA_PYTHON_CLIENT_PREALLOCATE=false or XLA_PYTHON_CLIENT_MEM_FRACTION=.4; TensorFlow: TF_FORCE_GPU_ALLOW_GROWTH=true"}}},
-	{said: re(`array buffer allocation failed|\bwasm memory\b|webassembly\.memory`), also: re(`transformers\.js|onnxruntime-web|tfjs|tensorflow\.js|browser|chrome|safari|firefox`), always: true,
-		cause: CauseModel, detail: "load", sure: 0.6,
-		says: "the model does not fit what the browser gives a page", shows: "a page's memory is 2 to 4 GiB at most, less on a phone, and a download is there twice while it is read",
-		words: []ownCure{{remedy.Quantize4Bit, "a smaller model, or fewer bits", `dtype: "q4"   # transformers.js; else a quantized file`}}},
 	{said: re(`(?:gather|concat|collect|accumulat|stor|keep|append|torch\.cat)\w*[^.\n]{0,60}\b(?:predictions?|outputs?|logits|results)\b|\b(?:predictions?|outputs?|logits)\b[^.\n]{0,40}(?:gather|accumulat|kept|stored|in (?:a )?(?:single|one) array)|compute_metrics|nested_concat`),
 		also: re(`\beval|validat|metric|\bpredictions\b`), cause: CauseBatch, detail: "eval_outputs", sure: 0.65,
 		shows: "they grow with the number of samples, whatever the batch"},
@@ -123,9 +88,6 @@ var moments = []moment{
 		where: device, cause: CauseBatch, detail: "eval_batch", sure: 0.55,
 		unless: re(`\bvllm\b|\bsglang\b|llama\.cpp|\bollama\b|predict\w*\(?[^.\n]{0,30}\bloop`),
 		says:   "it comes with the evaluation", shows: "evaluation has a batch size of its own, and may keep the outputs of all batches"},
-	{said: re(beforeNoun + ` ` + aFewWords + `(?:validat\w+|evaluat\w+|eval\b|testing\b|predict\w*)|(?:验证|评估|测试)(?:时|阶段|过程|集|的时候|完)`),
-		where: ofHost, cause: CauseHostData, detail: "eval_phase", sure: 0.55,
-		says: "it comes with the evaluation", shows: "what is kept of every batch (predictions, masks, labels) adds up in host memory, on every rank"},
 	{said: re(`(?:when|while|during|at|on|upon|before|trying to|once|after) ` + aFewWords + `(?:sav(?:e|es|ing|ed)\b|checkpointing (?:the )?(?:model|state)|(?:the |a )?checkpoint (?:\w+ ){0,2}?(?:saved|written)|writ\w+ (?:\w+ )?checkpoint|save_\w+)|\bsav(?:e|ing) (?:\w+ ){0,3}(?:checkpoint|model|state|weights)|(?:after|when) (?:the )?(?:training|train|last epoch|final epoch|finetuning|fine-tuning) (?:is |was |has |had )?(?:finish|complet|done|end)\w*|after (?:the )?(?:last|final) (?:epoch|step)|保存(?:模型|权重|检查点|checkpoint)?(?:时|的时候)`),
 		always: true, unless: re(`reduc\w+ the batch size (?:solved|fixed)`), cause: CauseModel, detail: "checkpoint_save", sure: 0.6,
 		says: "it comes when a checkpoint is saved", shows: "a gathered or copied set of weights and states comes beside what is there",
@@ -133,16 +95,16 @@ var moments = []moment{
 	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an |from )?(?:(?:saved|last|latest|previous|training) )?(?:checkpoint|optimizer|optim)(?: states?\b| from\b| and\b|[,.\n]|$)|from (?:a |the |my )?(?:saved|last|latest|previous|intermediate) checkpoint|断点|恢复训练`),
 		where: device, cause: CauseModel, detail: "load_to_card", sure: 0.6,
 		says: "it comes when training continues from a checkpoint", shows: "the saved weights and optimizer states are restored beside those that the card holds already"},
-	{said: re(`\bresum\w+|continu\w+ (?:the |my )?(?:train\w*|finetun\w*) from|restart\w* from|load\w* (?:the |my |a |an )?(?:(?:saved|last|latest|previous|training) )?(?:checkpoint|optimizer|optim)(?: states?\b| from\b| and\b|[,.\n]|$)`),
-		where: ofHost, cause: CauseModel, detail: "resume_host", sure: 0.55,
-		says:  "it comes when a checkpoint is loaded",
-		shows: "each rank reads the whole of it into host memory"},
 	{said: re(`\bmerg(?:e|es|ing)\b[^.\n]{0,50}(?:lora|adapter|peft)|merge_and_unload`), cause: CauseModel, detail: "merge", sure: 0.6,
 		says: "it comes when adapters are merged", shows: "merging needs the full weights, unpacked, beside what is there"},
-	{said: re(`tokeniz\w+|num_proc|pre-?process\w*|\bmap\(|\.map\b|dataset\.map|datasets map|分词`), where: ofHost, always: true, fits: manyProcesses,
-		cause: CauseHostData, detail: "map_writer", sure: 0.65,
-		says: "each process that prepares the data has a copy of what it needs", shows: "each process has its own interpreter, tokenizer and results",
-		cures: []remedy.ID{remedy.MapProcesses, remedy.RaiseLimit}},
+	{said: re(`(?:each|every|per)\b[^.\n]{0,30}\b(?:process|rank|worker|gpu)\b[^.\n]{0,30}\b(?:own|a) copy|(?:multiple|several|\d+) copies of (?:the )?data`), where: ofHost, always: true,
+		cause: CauseHostData, detail: "ranks_data", sure: 0.65,
+		says: "each process reads a copy of the data", shows: "what one copy takes counts once for every process of the machine",
+		words: []ownCure{{remedy.ShareData, "one copy that all processes map", "np.load(path, mmap_mode='r'), an Arrow file, or the library's memory-mapped data set"}}},
+	{said: re(`trainer_interface\.cc|sentencepiece|train\w* (?:(?:the|a|my|own) )*tokenizer`), where: ofHost, always: true, anywhere: true, fits: bareHostEnd,
+		cause: CauseHostData, detail: "", sure: 0.6,
+		says: "the trainer of a tokenizer holds every sentence that it was given", shows: "it counts pieces over all of them at once",
+		words: []ownCure{{remedy.StreamData, "train it on a sample of the text", "--input_sentence_size=5000000 --shuffle_input_sentence=true   # SentencePiece; elsewhere some million random lines"}}},
 	{said: re(`full[ -_]?batch|(?:whole|entire|full) graph|full_batch`), also: re(`graph|\bgnn|\bgcn|sage\b|\bogb|torch_geometric|\bdgl|\bnode`), where: device, always: true,
 		cause: CauseBatch, detail: "one_tensor", sure: 0.7,
 		says:  "the whole graph is computed at once",
@@ -198,12 +160,15 @@ var moments = []moment{
 		says:  "either a longer sample came than before, or something is kept from step to step",
 		shows: "where samples differ in length the pool keeps what the longest so far needed, which looks like a leak",
 		write: longSamples},
-	{said: rises, unless: risesWithSize, where: device, cause: CauseLeak, detail: "", sure: 0.55,
-		says: "memory is said to grow while it runs", shows: "something is kept from step to step: a loss with its graph, outputs in a list, a cache",
+	{said: heldSaid, also: rises, where: device, anywhere: true, cause: CauseLeak,
+		detail: "", sure: 0.6,
+		says: "memory is said to grow, and something of each step is kept", shows: "a tensor that is kept keeps its memory and its graph, a number does not",
 		cures: []remedy.ID{remedy.KeepLess}},
+	{said: rises, unless: risesWithSize, where: device, cause: CauseLeak, detail: "rises", sure: 0.55,
+		says: "memory is said to grow while it runs", shows: "what grows is not shown: what each step keeps, or samples that are larger than those before"},
 	{said: rises, unless: risesWithSize, where: ofHost, cause: CauseLeak, detail: "growth_host",
 		sure: 0.55,
-		says: "host memory is said to grow while it runs", shows: "something is kept from step to step: by the loader's workers, in a list, in a cache"},
+		says: "host memory is said to grow while it runs", shows: "which process grows, and what it keeps, is not shown"},
 	{said: late, where: ofHost, always: true, fits: bareHostEnd, cause: CauseLeak,
 		detail: "growth_host", sure: 0.5,
 		says:  "it came late, as where host memory grows while it runs",
@@ -221,7 +186,9 @@ var (
 	// longInput are inputs that are long, and words that short ones work
 	longInput = re(`\b(?:long(?:er)?|\d+[- ]?(?:min(?:ute)?s?|hours?|seconds?|m\d+s)) (?:\w+ )?(?:audios?|videos?|clips?|files?|recordings?|speech|tracks?|documents?|inputs?)\b|(?:works?|fine|ok) (?:for|with|on) (?:short|small)\w*|(?:audio|video|clip|file|image|text|input)\w* (?:\w+ ){0,2}?(?:longer|larger|bigger) than`)
 	// keptGraph are tensors that keep what their backward pass needs
-	keptGraph = re(`not (?:being )?detach\w*|without (?:a )?detach|(?:running|total|sum|epoch|train|accumulated)_?loss ?\+= ?loss\b(?:[^.]|$)|graph (?:of \w+ (?:\w+ )?)?(?:is kept|stays?|alive|retained|not freed)|retain_graph ?= ?true`)
+	keptGraph = re(`not (?:being )?detach\w*|without (?:a )?detach|\w+ ?\+= ?\w*(?:loss|cost|batch|err)\w*(?: ?[/*;\n]|$)|graph (?:of \w+ (?:\w+ )?)?(?:is kept|stays?|alive|retained|not freed)|retain_graph ?= ?true`)
+	// heldSaid are words and lines of what each step leaves in a list or a sum
+	heldSaid = re(`\w*(?:loss|output|result|prediction|logit|feature)\w*[^.\n]{0,20}\b(?:in|into|to) (?:a |the )?(?:\w+ )?(?:list|dict|buffer)\b|\w+\.append\(\w*(?:loss|out|pred|logit|feat)\w*\)`)
 	// regressed are words of a release with which the same ran, and one with which it does not
 	regressed = re(`\b(?:since|after) (?:\w+ ){0,3}?(?:upgrad|updat)\w*|(?:previous|old(?:er)?|earlier|prior) (?:version|release|commit)s?\b[^.\n]{0,60}(?:work|fine|ok|no problem|less|fit)|\bdowngrad\w+|\bregression\b|(?:works?|worked|fine|ok) (?:with|in|on|using) (?:\w+ )?(?:version |v|==)\d+\.\d+|version\b[^.\n]{0,50}\bworks?\b[^.\n]{0,30}\b(?:latest|newest|newer|current|main|master)\b|(?:latest|newest|newer) [^.\n]{0,40}\b(?:oom|out of memory|fail|crash)`)
 	rises     = re(`\b(?:memory|mem|v?ram|rss|usage)\b[^\n]{0,60}?\b(?:increas|gr[eo]w|ris(?:e|ing)|climb|accumulat|leak|fills? (?:up )?(?:slowly|gradually|over|more)|go(?:es|ing)? up|went up|creep|never (?:released|freed))|\b(?:increas|grow|ris|climb)\w* (?:\w+ ){0,3}(?:memory|ram|vram)|\bleak\w*|(?:内存|显存)[^。\n]{0,16}(?:泄[漏露]|一直|不断|逐渐|持续|越来越|缓慢)`)
@@ -236,12 +203,6 @@ var (
 func bareHostEnd(f *Facts) bool {
 	c := f.Crash
 	return onHost(c) && len(c.Frames) == 0 && c.Requested == nil && c.Framework != "ray"
-}
-
-// manyProcesses reports whether the text sets more than one process that prepares data.
-func manyProcesses(f *Facts) bool {
-	k, ok := f.key(Processes)
-	return ok && k.Number() > 1 && len(f.Crash.Frames) == 0
 }
 
 // statesOnly reports whether a training has made its activations as small as settings can.
@@ -360,12 +321,15 @@ func (m *moment) judge(f *Facts, words string) judged {
 
 // detached writes the line that lets go of the graph, with the name that the text has for the sum.
 func detached(f *Facts) []ownCure {
-	name := first(sumOfLosses.FindString(f.text), "total")
+	sum := summed.FindStringSubmatch(f.text)
+	if sum == nil {
+		sum = []string{"", "total", "loss"}
+	}
 	return []ownCure{{remedy.Detach, "keep numbers, not tensors with their graph",
-		name + " += loss.item()   # for a list: outputs.append(y.detach().cpu())"}}
+		sum[1] + " += " + sum[2] + ".item()   # for a list: outputs.append(y.detach().cpu())"}}
 }
 
-var sumOfLosses = re(`\b\w+_loss(?:es)?\b`)
+var summed = re(`\b(\w+) ?\+= ?(\w*(?:loss|cost|batch|err)\w*)`)
 
 // otherRelease are cures of a regression. What the text says was not given back comes first.
 func otherRelease(f *Facts) []ownCure {

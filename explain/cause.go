@@ -157,6 +157,9 @@ var engineWarmup = lazyregexp.New(`(?i)memory occurred (?:when|during|while) (?:
 // cacheShort is what an engine's own figures say where they leave no room for its cache.
 const cacheShort = "what the model itself needs leaves too little for the cache of keys and values"
 
+// locksMade are calls and warnings of locks between processes.
+var locksMade = lazyregexp.New(`(?i)semlock|ctx\.lock\(|joblib will operate in serial`)
+
 // byWall knows the causes that follow from the wall itself.
 func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	switch {
@@ -181,6 +184,12 @@ func byWall(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		j.words = []ownCure{{remedy.RaiseLimit, "a larger heap, or less in it at once",
 			"-Xmx16g (Java), spark.driver.memory=16g (Spark; toPandas and collect bring all rows to the driver), " +
 				"NODE_OPTIONS=--max-old-space-size=16384 (Node)"}}
+		return j, true
+	case c.Where == event.WhereShm && locksMade.MatchString(c.Text+strings.Join(c.Code, " ")):
+		j := because(CauseShm, "", 0.9, "a lock of multiprocessing is a file in /dev/shm, and found no room there").
+			saying("no room was left for a lock of multiprocessing")
+		j.words = []ownCure{{remedy.ShmSize, "look what is left in /dev/shm, or make it larger",
+			"df -h /dev/shm; ls /dev/shm   # files of programs that have ended can go; a container: --shm-size=8g or --ipc=host"}}
 		return j, true
 	case c.Where == event.WhereShm:
 		return because(CauseShm, "", 0.95,

@@ -69,9 +69,8 @@ var objections = []objection{
 		}},
 	{[]remedy.ID{remedy.EvalBatch}, "what is kept of all batches, or calls that pile up, stay the same",
 		func(f *Facts, _ Sums, x *Explanation) bool {
-			_, joined := gatheredOnly.in(f.Crash)
-			return x.Detail == "eval_outputs" && joined || onHost(f.Crash) && slices.Contains(
-				[]string{"eval_outputs", "eval_phase", "predict_loop"}, x.Detail)
+			return x.Detail == "eval_outputs" || onHost(f.Crash) &&
+				(x.Detail == "eval_phase" || x.Detail == "predict_loop")
 		}},
 	{[]remedy.ID{remedy.MicroBatch}, "nothing shows that it works in batches",
 		func(f *Facts, _ Sums, x *Explanation) bool {
@@ -99,9 +98,14 @@ var objections = []objection{
 		func(f *Facts, _ Sums, x *Explanation) bool {
 			return x.Detail == "placed_array" && !has(f.Crash, trace.SignNotebook)
 		}},
+	{[]remedy.ID{remedy.FreeNeighbour, remedy.SelectCard}, "the others are workers of the same tests",
+		func(f *Facts, _ Sums, _ *Explanation) bool { return testRun.MatchString(f.text) }},
 	{[]remedy.ID{remedy.FreeNeighbour}, "these are ranks of the same job",
 		func(_ *Facts, s Sums, x *Explanation) bool { return s.OwnRanks && x.Detail == "ranks_on_card" }},
 }
+
+// testRun are words of a run of tests, whose workers share a card.
+var testRun = re(`\bpytest\b|\bxdist\b|\bfailed tests?/\w+\.py::`)
 
 // check drops the cures that the sums contradict. What it drops is in the log of reasons.
 func (x *Explanation) check(f *Facts, s Sums) {
@@ -109,6 +113,10 @@ func (x *Explanation) check(f *Facts, s Sums) {
 		x.job.Trainer == remedy.Transformers) {
 		x.typed = map[remedy.ID]string{remedy.EvalOutputs: "Trainer(..., preprocess_logits_for_metrics=lambda logits, labels: " +
 			"logits.argmax(-1))   # logits may be a tuple: logits[0]; seq2seq: predict_with_generate=True"}
+	}
+	if x.Cause == CauseNeighbour && testRun.MatchString(f.text) {
+		x.words = []ownCure{{remedy.FewerProcesses, "tests that need the card one after the other",
+			"pytest -n 1, or --dist loadgroup with one xdist_group for those tests"}}
 	}
 	for _, a := range attempts {
 		for _, id := range a.of {

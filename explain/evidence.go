@@ -60,6 +60,7 @@ var claims = map[string]claim{
 	"gathered":   rule("nothing: it claims no cause", nil),
 	"open":       rule("nothing: it claims no cause", nil),
 	"told":       rule("nothing: it claims no cause", nil),
+	"rises":      rule("words of a rise", nil, namedCause(CauseLeak), worded(rises)),
 	"optimizer_step": rule("frames or nodes of an optimizer",
 		[]doubt{deeper, statesExist, epochPassed, growthSeen},
 		stageOf("optimizer_step"), worded(optimizerNode)),

@@ -242,6 +242,7 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 	x.IsOOM, x.Where = true, c.Where
 	x.Requested, x.Capacity, x.Allocated, x.Idle = c.Requested, c.Capacity, c.Allocated, c.Idle
 	x.job = jobOf(c, h)
+	x.job.Docker = x.job.Docker && !x.facts.says("docker build", " : run ")
 	found := judge(x.facts, x.sums)
 	x.given, x.typed, x.words = found.cures, found.typed, found.words
 	x.job.Parts = found.typed[remedy.InParts]

@@ -126,11 +126,10 @@ func byNode(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if n, _ := strconv.Atoi(m[1]); n >= manySamples && (wholeArray.MatchString(c.Text) ||
 		len(c.Frames) > 0 && strings.Contains(c.Frames[0].File, "data_adapter")) {
 		return because(CauseHostData, "data_on_card", 0.75,
-			"the tensor has %s samples in its first dimension and is copied or sliced as a whole: the data "+
-				"set, not a batch", m[1]), true
+			"the tensor has %s rows and is copied or sliced as a whole: the data set, not a batch", m[1]), true
 	}
 	return because(CauseBatch, "", min(0.6, nodeSure(c)),
-		"the tensor has %s samples in its first dimension: an activation of the batch", m[1]), true
+		"one tensor of shape [%s%s] was refused: most often what one batch computes", m[1], m[2]), true
 }
 
 // isKernel reports whether a shape is that of a convolution's weights: small equal sides first,

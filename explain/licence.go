@@ -161,7 +161,7 @@ type attempt struct {
 }
 
 var attempts = []attempt{
-	{re(`(?:batch|\bbs\b)[^.]{0,40}(?:\b1\b|one|small|still|same|also|too)|(?:reduc|lower|decreas|small|chang)\w*[^.]{0,30}batch|no matter[^.]{0,30}batch|regardless[^.]{0,30}batch|batch[^\n]{0,30}\. (?:lower|reduc|decreas|sett|chang|halv)\w* it\b|tried[^.\n]{0,20}batch_size ?= ?\d`),
+	{re(`(?:batch|\bbs\b)[^.]{0,40}(?:\b1\b|one|small|still|same|also|too)|(?:reduc|lower|decreas|small|chang|cut)\w*[^.]{0,30}batch|no matter[^.]{0,30}batch|regardless[^.]{0,30}batch|batch[^\n]{0,30}\. (?:lower|reduc|decreas|sett|chang|halv)\w* it\b|tried[^.\n]{0,20}batch_size ?= ?\d`),
 		[]remedy.ID{remedy.MicroBatch, remedy.EvalBatch}, "a smaller batch",
 		"what is computed for the samples of one batch"},
 	{re(`expandable_segments|max_split|alloc_conf|empty_cache|fragment`), pooling, "settings of PyTorch's pool", "what lies idle in it"},

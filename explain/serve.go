@@ -43,8 +43,8 @@ func byServer(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if c.Framework == "tensorflow" && onCard(c) && seen(c, h, trace.SignServing) && !learns(c, h) {
 		if m := leadingShape.FindStringSubmatch(c.Text); m != nil && m[1] != "1" {
 			return because(CauseBatch, "request_batch", 0.6,
-				"the program serves requests, and the tensor has %s samples in its first dimension: the batch of "+
-					"one request, or of several that were joined", m[1]), true
+				"the program serves requests, and the first dimension of the tensor is %s: the batch of one request, or of "+
+					"several that were joined", m[1]), true
 		}
 	}
 	if !onCard(c) || !has(c, trace.SignServing) || learns(c, h) || drawing(c, h) {

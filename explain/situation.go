@@ -117,7 +117,8 @@ var situations = map[string]situation{
 	"gathered": {"", []remedy.ID{remedy.MicroBatch, remedy.LiveParameters, remedy.Checkpointing,
 		remedy.ShorterSequence}, true},
 	// a person's few words: what would help is not known before it is measured
-	"told": {alone: true},
+	"told":  {alone: true},
+	"rises": {alone: true},
 	// one cure for each of the parts that may fill it: what a batch computes, the model's states
 	"open": {"", []remedy.ID{remedy.LessAtOnce, remedy.MicroBatch, remedy.PipelineOffload,
 		remedy.OptimizerOffload, remedy.Optimizer8Bit, remedy.Checkpointing,

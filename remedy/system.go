@@ -120,7 +120,7 @@ var serverFlags = map[string]string{
 	"tgi": "--max-total-tokens YOUR_LIMIT --max-batch-prefill-tokens YOUR_LIMIT   # --cuda-memory-fraction " +
 		"0.9 leaves room for the rest; --num-shard N spreads it over cards",
 	"llama.cpp": "-ngl N   # fewer layers on the card; -c 4096 is a shorter context, -ub 256 a smaller " +
-		"batch of the prompt",
+		"batch of the prompt; in Python: n_gpu_layers, n_ctx, n_batch",
 	"ollama": "num_ctx 4096, num_gpu N   # a shorter context, fewer layers on the card; " +
 		"OLLAMA_NUM_PARALLEL=1 keeps one cache",
 	"triton": "instance_group [{count: 1}], max_batch_size   # in config.pbtxt: fewer copies of the model, " +
