@@ -61,8 +61,6 @@ var licences = []licence{
 				f.Crash.Kind == "torch_worker" ||
 				x.Where == event.WhereShm)
 		}},
-	{re(`json\.loads\(line\)|for line in open`), "frames that read a file",
-		func(f *Facts, _ Sums, _ *Explanation) bool { return len(f.Crash.Frames) > 0 }},
 	{re(`work on parts|in parts, work on one|stream the data|streaming=true`),
 		"something that reads or holds data where it failed",
 		func(f *Facts, _ Sums, x *Explanation) bool {
