@@ -88,7 +88,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			nil},
 		{"a.npz", "x", Options{}, []string{"a.npz", "numpy.save"}},
 		{"a.csv.xz", "x", Options{}, []string{"gzip or zstd"}},
-		{"a.JPG", "x", Options{}, []string{"tar file"}},
+		{"a.JPG", "x", Options{}, []string{"images are read by folders"}},
 		{"a.unknown", "x", Options{}, []string{"--format"}},
 		{"a.csv", "x", Options{Format: "xml"}, []string{`no format "xml"`}},
 

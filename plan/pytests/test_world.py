@@ -6,10 +6,11 @@ from types import SimpleNamespace
 try:
     import torch
     import torch.multiprocessing as multiprocessing
+    from _memroom_probe.rehearse import imitation
 except ImportError:
     torch = None
 
-from _memroom_probe.rehearse import imitation, world
+from _memroom_probe.rehearse import world
 
 
 @unittest.skipIf(torch is None, "needs torch")
