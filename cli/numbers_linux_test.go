@@ -116,7 +116,7 @@ func TestNumbersAgree(t *testing.T) {
 			{snapshot, `with (\S+) allocated and`}},
 		"settings that help": {{snapshot, `(?m)^  (\S+) .* recommended$`},
 			{"replay " + oom + " --what-if", `(?m)^  (\S+) .* recommended$`},
-			{"replay " + oom + " --what-if --json", "#what_if.outcomes.1.conf"}},
+			{"replay " + oom + " --what-if --json", "#what_if.outcomes.5.conf"}},
 
 		"the peak of a run": {{"end", `peak (\S+) of`}, {"show", `host memory +peak (\S+) `},
 			{"show --json", ".peak_host"},
