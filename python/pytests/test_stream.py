@@ -1142,19 +1142,34 @@ class Docs(Case):
                 return self.samples[index]
 
         blocks = re.findall(r"^```python\n(.*?)^```", self.text, re.M | re.S)
-        self.assertEqual(len(blocks), 2)
+        self.assertEqual(len(blocks), 3)
         plain = [{"x": float(i), "name": "n%d" % i} for i in range(100)]
         loader = torch.utils.data.DataLoader
         names = {"samples": plain, "DataLoader": loader, "MyDataset": MyDataset}
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            for block in blocks:
+            for block in blocks[:2]:
                 exec(block, names)
         names["loader"].num_workers = 2
         self.assertEqual(sorted(x for b in names["loader"] for x in b["x"].tolist()), [*range(100)])
         self.assertIsInstance(names["samples"], memroom.sharing.SharedList)
         self.assertIsInstance(names["batch"]["x"], numpy.ndarray)
         self.assertRegex(said.getvalue(), r"3000 rows .*waited [\d.]+ %.*server's peak was")
+        self.images(blocks[2], names)
+
+    def images(self, block, names):
+        from PIL import Image
+
+        for kind in ("cat", "dog"):
+            os.makedirs(os.path.join("photos", "train", kind))
+            for i in range(4):
+                Image.new("RGB", (9 + i, 7)).save("photos/train/%s/%d.png" % (kind, i))
+        exec(block, names)
+        (x, y), *more = names["loader"]
+        self.assertEqual(
+            (tuple(x.shape), sorted(y.tolist())), ((8, 224, 224, 3), [0] * 4 + [1] * 4)
+        )
+        self.assertEqual(more, [])
 
     def test_the_table_of_frameworks(self):
         import keras
