@@ -173,7 +173,7 @@ class Zoo:
             row |= recorded(home)
             answer = row.pop("answer")
             if kind == "rehearse":
-                row |= rehearsed(answer)
+                row |= rehearsed(answer.replace(self.options.python, "python"))
         row |= {"script": name, "kind": kind}
         with self.lock:
             self.rows[name, kind] = row
