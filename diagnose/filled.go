@@ -151,7 +151,7 @@ func withWeights(grown []Grown) bool {
 	return rest > forwards
 }
 
-// explain says why a smaller batch would help or not.
+// explain returns why a smaller batch would help or not.
 func (g Grown) explain(f *event.Finding) {
 	code := g.Lines[len(g.Lines)-1].Code
 	switch {
