@@ -37,7 +37,7 @@ func TestRecommendation(t *testing.T) {
 			"as good as any"},
 		"fewer flushes alone are no gain": {[]Outcome{out(1000, 5, false), out(1000, 2, false)}, 0,
 			"flushed 5 times"},
-		"nothing helps": {[]Outcome{out(1000, 0, true), out(900, 0, true)}, 1,
+		"nothing helps": {[]Outcome{out(1000, 0, true), out(900, 0, true)}, -1,
 			"no setting avoids"},
 	} {
 		table := Table{Outcomes: c.outcomes}

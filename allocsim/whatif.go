@@ -163,8 +163,8 @@ func (r *Replayed) outcome(o Options) (Outcome, error) {
 	return out, nil
 }
 
-// recommend marks the outcome to take: one that does not run out of memory, then few retries (each
-// stops the device), then little reserved memory. Settings of the recording are kept unless another
+// recommend marks the outcome to take: one with few retries (each stops the device), then little
+// reserved memory, and none where all run out. Settings of the recording are kept unless another
 // saves at least two percent.
 func (t *Table) recommend() {
 	best := -1
@@ -185,7 +185,7 @@ func (t *Table) recommend() {
 	if now >= 0 && !t.Outcomes[best].worthChanging(&t.Outcomes[now]) {
 		best = now
 	}
-	t.Outcomes[best].Recommended = true
+	t.Outcomes[best].Recommended = !t.Outcomes[best].OOM
 	t.Reason = t.reason(best, now)
 }
 

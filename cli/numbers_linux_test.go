@@ -46,6 +46,7 @@ func TestNumbersAgree(t *testing.T) {
 		open     = "plan gpt2" + setup + " --gpu 4060"
 		full     = "/api/plan?preset=gpt2&batch=8&seq=512&gpu=4060"
 		oom      = "DATA/oom.pickle.gz"
+		mlp      = "DATA/mlp.pickle.gz"
 		snapshot = "snapshot " + oom
 		drawn    = snapshot + " --html drawn.html > drawn.html"
 	)
@@ -114,9 +115,11 @@ func TestNumbersAgree(t *testing.T) {
 		"what was in use": {{"explain " + oom, `asked for with (\S+) in use`},
 			{"explain " + oom + " --json", ".allocated_bytes"},
 			{snapshot, `with (\S+) allocated and`}},
-		"settings that help": {{snapshot, `(?m)^  (\S+) .* recommended$`},
-			{"replay " + oom + " --what-if", `(?m)^  (\S+) .* recommended$`},
-			{"replay " + oom + " --what-if --json", "#what_if.outcomes.5.conf"}},
+		"settings that help": {{"snapshot " + mlp, `(?m)^  (\S+) .* recommended$`},
+			{"replay " + mlp + " --what-if", `(?m)^  (\S+) .* recommended$`},
+			{"replay " + mlp + " --what-if --json", "#what_if.outcomes.1.conf"}},
+		"that no setting helps": {{snapshot, `(no setting avoids running out of memory)`},
+			{"replay " + oom + " --what-if", `(no setting avoids running out of memory)`}},
 
 		"the peak of a run": {{"end", `peak (\S+) of`}, {"show", `host memory +peak (\S+) `},
 			{"show --json", ".peak_host"},
