@@ -42,12 +42,13 @@ type Finder struct {
 	exact   *regexp.Regexp
 	quoted  *regexp.Regexp
 	plain   *regexp.Regexp
+	named   *regexp.Regexp // the name with anything after it
 	quick   *regexp.Regexp // is worth a closer look
 }
 
 const (
 	// A number as programs print it. Its end is checked apart: 3 of 3rd is none.
-	numberText = `([-+]?(?:\d+(?:_\d+)*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)\b)`
+	numberText = `([-+]?(?:[1-9]\d{0,2}(?:,\d{3})+\.\d+|\d+(?:_\d+)*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)\b)`
 	// What may stand between name and number: tensor(0.1), np.float32(0.1), [0.1].
 	wrapText = `(?:(?:\w+\.)*\w+\(\s*|\[\s*|\*+|\$)?`
 )
@@ -70,7 +71,8 @@ func NewFinder(name, pattern string) (*Finder, error) {
 			wrapText + numberText),
 		quoted: regexp.MustCompile(`['"]` + regexp.QuoteMeta(name) + `['"]\s*:\s*['"]?` + wrapText +
 			numberText),
-		plain: regexp.MustCompile(`(?i)(` + loose + `)[\s|]+` + numberText)}
+		plain: regexp.MustCompile(`(?i)(` + loose + `)[\s|]+` + numberText),
+		named: regexp.MustCompile(`(?i)(?:^|[,;|{(]|\s-)\s*['"]?(` + loose + `)['"]?\s*[:=]+\s*(\S(?:,\d|[^,;|}])*)`)}
 	if pattern != "" {
 		re, err := regexp.Compile(pattern)
 		if err != nil {
@@ -131,7 +133,12 @@ func (r *Reading) take(line string, from, to int, trust Trust) {
 	if rest != "" && isWord(rest[0]) && rest[0] != 's' && rest[0] != 'e' {
 		return // 3rd, 0x1f
 	}
-	value, err := readNumber(line[from:to])
+	text := line[from:to]
+	if goesOn.MatchString(rest) || line[to-1] > '9' && strings.HasPrefix(rest, "-") ||
+		decimalComma.MatchString(rest) && !strings.Contains(text, ".") {
+		return // 2026-11-19, 1.2.3, nan-ish; 0,5
+	}
+	value, err := readNumber(strings.ReplaceAll(text, ",", ""))
 	if err != nil {
 		return
 	}
@@ -141,6 +148,24 @@ func (r *Reading) take(line string, from, to int, trust Trust) {
 		}
 	}
 	r.Value, r.Trust = value, trust
+}
+
+var (
+	goesOn       = regexp.MustCompile(`^(?:[-.:]|/\d+/)\d`)
+	decimalComma = regexp.MustCompile(`^,\d`)
+)
+
+// text returns what a line has in the metric's place that is no number, empty without such a thing.
+func (f *Finder) text(line string) string {
+	if f.pattern != nil || !f.quick.MatchString(line) {
+		return ""
+	}
+	line = escapes.ReplaceAllString(line, "")
+	m := f.named.FindStringSubmatchIndex(line)
+	if m == nil || f.trust(line, m[2], m[3]) < trustExact {
+		return ""
+	}
+	return strings.Trim(line[m[4]:min(m[5], m[4]+60)], " '\"")
 }
 
 var share = regexp.MustCompile(`^\s?/\s?(\d+(?:\.\d+)?)`)
@@ -289,7 +314,9 @@ func stepIn(line string) int {
 // Reader cuts output into lines and reads the metric from them. A line that is written over, as
 // progress bars do, counts once: with the value it has in the end.
 type Reader struct {
-	Finder  *Finder
+	Finder *Finder
+	// Text is what stood last in the metric's place and was no number; empty after a number.
+	Text    string
 	line    []byte
 	skip    bool // the rest of a line that is too long
 	waiting *Reading
@@ -311,8 +338,11 @@ func (r *Reader) Feed(data []byte) []Reading {
 			continue
 		}
 		if len(r.line) > 0 && !r.skip {
-			if one, ok := r.Finder.Line(string(r.line)); ok {
-				r.waiting = &one
+			line := string(r.line)
+			if one, ok := r.Finder.Line(line); ok {
+				r.waiting, r.Text = &one, ""
+			} else if text := r.Finder.text(line); text != "" {
+				r.Text = text
 			}
 		}
 		r.line, r.skip = r.line[:0], false

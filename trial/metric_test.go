@@ -57,6 +57,15 @@ func TestMetricsAreFoundInWhatProgramsPrint(t *testing.T) {
 		{"loss", "step 100: loss 3.1, lr 0.001\n", 3.1, 1},
 		{"perplexity", "valid ppl 30 | perplexity=1_000.5\n", 1000.5, 1},
 		{"loss", "loss: 12s\n", 12, 1},
+		{"loss", "loss: 1,234.5\n", 1234.5, 1},
+		{"loss", "loss: 0.25,0.5\n", 0.25, 1},
+		{"loss", "loss: 0,5\n", 0, 0},
+		{"loss", "loss: 1,234\n", 0, 0},
+		{"loss", "loss: 2026-11-19\n", 0, 0},
+		{"loss", "loss: 1.2.3\n", 0, 0},
+		{"loss", "loss: 12:30\n", 0, 0},
+		{"loss", "loss: nan-ish\n", 0, 0},
+		{"loss", `{"loss": "0,5"}` + "\n", 0, 0},
 		{"loss", "loss: 0.123.\n", 0.123, 1},
 	} {
 		f, err := NewFinder(c.metric, "")
@@ -97,6 +106,21 @@ func best(all []Reading) []Reading {
 		}
 	}
 	return out
+}
+
+// TestTextInTheMetricsPlace is remembered until a number follows; prose is none.
+func TestTextInTheMetricsPlace(t *testing.T) {
+	f, _ := NewFinder("loss", "")
+	for output, want := range map[string]string{"loss: abc\n": "abc", "loss: abc\nloss: 1\n": "",
+		"loss: 1\nloss: diverged, acc: 2\n": "diverged", `{"acc": 1, "loss": "n/a"}` + "\n": "n/a",
+		"epoch 1 - loss: 0,5, acc: 1\n": "0,5", "the loss: it fell\n": "", "val_loss: abc\n": "",
+		"loss: None\n": "None", "loss 12 abc\n": ""} {
+		r := &Reader{Finder: f}
+		r.Feed([]byte(output))
+		if r.Text != want {
+			t.Errorf("%q has %q, want %q", output, r.Text, want)
+		}
+	}
 }
 
 func TestStepsAreRead(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"memroom/event"
@@ -39,6 +41,7 @@ type Trial struct {
 	State    State
 	Value    *float64 // of the metric; nil: none
 	Why      string   // it failed, is infeasible or was stopped
+	Text     string   // stood last in the output where the metric's number should be
 	Attempts []Attempt
 
 	host, device event.Bytes // least reservation of the next attempt
@@ -682,9 +685,16 @@ func (s *Study) End(id int, at time.Time, o Outcome, c Capacity) {
 func (s *Study) finished(t *Trial) {
 	value, ok := s.value(t)
 	switch {
-	case ok:
+	case ok && (t.Text == "" || t.trust >= TrustPattern || missing[strings.ToLower(t.Text)]):
 		t.Value = &value
 		s.over(t, Finished, "")
+	case ok:
+		t.Value = &value
+		s.over(t, Finished, fmt.Sprintf("the last number; after it the output has %s: %s",
+			s.Options.Metric, inLine(t.Text)))
+	case len(t.history) == 0 && t.Text != "":
+		s.over(t, Failed, fmt.Sprintf("it finished without a number for %s: the output has %s there",
+			s.Options.Metric, strconv.Quote(t.Text)))
 	case len(t.history) == 0:
 		s.over(t, Failed, fmt.Sprintf("it finished without reporting %s: print it as a line "+
 			"such as %s=0.1, or as JSON, or name what it does report with --metric", s.Options.Metric,
@@ -694,6 +704,9 @@ func (s *Study) finished(t *Trial) {
 			s.Options.Metric, value))
 	}
 }
+
+// missing are words for a value that was not measured at that line.
+var missing = map[string]bool{"none": true, "null": true}
 
 func (s *Study) failed(t *Trial, o Outcome) {
 	why := fmt.Sprintf("the command exited with code %d", o.ExitCode)

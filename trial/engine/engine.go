@@ -618,6 +618,7 @@ func (e *Engine) ended(a *attempt, o trial.Outcome) error {
 		return err
 	}
 	t := e.Study.Trials[a.trial]
+	t.Text = a.reader.Text
 	e.Study.End(a.trial, time.Now(), o, e.capacity)
 	ending := e.Study.Ending(a.trial)
 	if err := e.record(true, entry{Kind: "end", Trial: a.trial, End: &ending}); err != nil {
