@@ -550,9 +550,12 @@ func (c *tuneShowCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	e, err := engine.View(dir)
-	if err != nil {
-		return exitWith(exitUsage, "%w", err)
+	e, damage := engine.View(dir)
+	if damage != nil {
+		damage = exitWith(exitUsage, "study %s: %w", filepath.Base(dir), damage)
+	}
+	if e == nil {
+		return damage
 	}
 	if c.HTML != "" {
 		if err := writeStudyPage(c.HTML, e); err != nil {
@@ -560,14 +563,14 @@ func (c *tuneShowCmd) Run(s *session) error {
 		}
 		if !c.JSON {
 			s.note("memroom: the report is in %s", c.HTML)
-			return nil
+			return damage
 		}
 	}
 	if c.JSON {
-		return s.printJSON(resultOf(e))
+		return errors.Join(damage, s.printJSON(resultOf(e)))
 	}
 	printStudy(s, e, false)
-	return nil
+	return damage
 }
 
 // Run lists the studies.
@@ -584,7 +587,8 @@ func (c *tuneListCmd) Run(s *session) error {
 		Created time.Time           `json:"created"`
 	}
 	lines := []line{}
-	for _, name := range studyNames(home.Home) {
+	names := studyNames(home.Home)
+	for _, name := range names {
 		e, err := engine.View(filepath.Join(studiesDir(home.Home), name))
 		if err != nil {
 			s.note("memroom: study %s: %v", name, err)
@@ -599,7 +603,7 @@ func (c *tuneListCmd) Run(s *session) error {
 	if c.JSON {
 		return s.printJSON(lines)
 	}
-	if len(lines) == 0 {
+	if len(names) == 0 {
 		fmt.Fprintln(s.Out, "no studies yet: memroom tune begins one")
 	}
 	for _, l := range lines {

@@ -41,6 +41,7 @@ type Engine struct {
 	heldAll  time.Time
 	frozen   error  // the journal cannot be written: nothing new is started
 	over     string // why the study ends before all trials were started
+	marked   bool   // the journal's first line names this study
 	rehearse rehearsing
 }
 
@@ -77,11 +78,29 @@ func Load(dir string) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if there := filepath.Base(dir); there != spec.Name {
+		return nil, fmt.Errorf("the folder %s holds study %s, whose runs have that name: call the folder "+
+			"%[2]s again", there, spec.Name)
+	}
 	e.journal, err = openJournal(dir, e.replay)
+	if err == nil {
+		if err = e.checkJournal(); err != nil {
+			e.journal.close()
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("study %s: %w", spec.Name, err)
 	}
 	return e, nil
+}
+
+// checkJournal reports a journal that was emptied or is gone. Studies of before have no ID.
+func (e *Engine) checkJournal() error {
+	if e.Spec.ID == "" || e.marked {
+		return nil
+	}
+	return fmt.Errorf("%s is empty or gone, and with it what the study has done: take the file back "+
+		"from a backup, or begin a new study", journalFile)
 }
 
 func prepare(dir string, spec Spec) (e *Engine, err error) {
@@ -134,6 +153,10 @@ func (e *Engine) replay(line entry) error {
 		return fmt.Errorf("%d is not the number of a trial", line.Trial)
 	}
 	switch line.Kind {
+	case "study":
+		if e.marked = line.ID == e.Spec.ID; !e.marked {
+			return errors.New("it begins the journal of another study")
+		}
 	case "start":
 		if line.Start == nil || line.Trial < 0 {
 			return errors.New("a start without its attempt")
@@ -823,7 +846,8 @@ func (e *Engine) Live() []Live {
 	return out
 }
 
-// View reads a study to look at it: no lock is taken and nothing is changed.
+// View reads a study to look at it: no lock is taken and nothing is changed. A damaged journal is
+// an error beside what its other lines say.
 func View(dir string) (*Engine, error) {
 	spec, err := ReadSpec(dir)
 	if err != nil {
@@ -835,13 +859,15 @@ func View(dir string) (*Engine, error) {
 	}
 	file, err := os.Open(filepath.Join(dir, journalFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return e, nil
+		return e, e.checkJournal()
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	_, err = readJournal(file, e.replay)
+	if _, err = readJournal(file, e.replay); err == nil {
+		err = e.checkJournal()
+	}
 	return e, err
 }
 

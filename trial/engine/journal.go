@@ -27,7 +27,8 @@ const (
 
 // entry is one line of the journal: a checksum, a space and this as JSON.
 type entry struct {
-	Kind  string         `json:"t"` // start, undo, resize, end, more, skip
+	Kind  string         `json:"t"`            // study, start, undo, resize, end, more, skip
+	ID    string         `json:"id,omitempty"` // of the study, in its first line
 	Trial int            `json:"trial"`
 	Start *trial.Attempt `json:"start,omitempty"`
 	// Params are with the first start: a later version of memroom may sample otherwise.
@@ -97,28 +98,27 @@ func openJournal(dir string, apply func(entry) error) (*journal, error) {
 }
 
 // readJournal applies every whole line and returns the offset after the last one. A damaged line in
-// the middle is an error: what follows it was acknowledged.
+// the middle is an error: what follows it was acknowledged, and is applied too.
 func readJournal(r io.Reader, apply func(entry) error) (good int64, err error) {
 	lines := bufio.NewReaderSize(r, 1<<16)
 	for number := 1; ; number++ {
-		line, err := lines.ReadString('\n')
-		if err == io.EOF {
-			return good, nil
-		}
-		if err != nil {
+		line, failed := lines.ReadString('\n')
+		if failed == io.EOF {
 			return good, err
 		}
-		e, err := readEntry(line)
-		if err != nil {
-			if _, more := lines.Peek(1); more == io.EOF {
-				return good, nil
-			}
-			return good, fmt.Errorf("line %d of %s is damaged (%w): take the file back from a backup, "+
-				"or begin a new study", number, journalFile, err)
+		if failed != nil {
+			return good, failed
 		}
-		if err := apply(e); err != nil {
-			return good, fmt.Errorf("line %d of %s contradicts those before it (%w): take the file back "+
-				"from a backup, or begin a new study", number, journalFile, err)
+		is := "is damaged"
+		e, failed := readEntry(line)
+		if failed == nil {
+			is, failed = "contradicts those before it", apply(e)
+		} else if _, more := lines.Peek(1); more == io.EOF && number > 1 {
+			return good, err
+		}
+		if failed != nil && err == nil {
+			err = fmt.Errorf("line %d of %s %s (%w): take the file back from a backup, or begin a new "+
+				"study", number, journalFile, is, failed)
 		}
 		good += int64(len(line))
 	}
@@ -133,15 +133,20 @@ func readEntry(line string) (e entry, err error) {
 	return e, json.Unmarshal([]byte(text), &e)
 }
 
+func (e entry) line() ([]byte, error) {
+	text, err := json.Marshal(e)
+	return fmt.Appendf(nil, "%08x %s\n", crc32.ChecksumIEEE(text), text), err
+}
+
 // add appends entries in one write. With sync they are on the disk when it returns.
 func (j *journal) add(sync bool, entries ...entry) error {
 	var lines []byte
 	for _, e := range entries {
-		text, err := json.Marshal(e)
+		line, err := e.line()
 		if err != nil {
 			return err
 		}
-		lines = fmt.Appendf(lines, "%08x %s\n", crc32.ChecksumIEEE(text), text)
+		lines = append(lines, line...)
 	}
 	at, err := j.file.Seek(0, io.SeekCurrent)
 	if err != nil {

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 // the journal.
 type Spec struct {
 	Version int               `json:"version"`
+	ID      string            `json:"id,omitempty"` // also in the journal's first line
 	Name    string            `json:"name"`
 	Created time.Time         `json:"created"`
 	Command []string          `json:"command"` // with ${name} where a parameter goes
@@ -71,7 +74,7 @@ func Create(root string, spec Spec) (dir string, err error) {
 		return "", fmt.Errorf("study name %q: use letters, digits, dots, dashes and underscores, at "+
 			"most 100, and begin with a letter or a digit", spec.Name)
 	}
-	spec.Version = specVersion
+	spec.Version, spec.ID = specVersion, rand.Text()
 	dir = filepath.Join(root, spec.Name)
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return "", err
@@ -90,6 +93,12 @@ func Create(root string, spec Spec) (dir string, err error) {
 	data, err := json.MarshalIndent(spec, "", "  ")
 	if err == nil {
 		err = writeSynced(filepath.Join(fresh, specFile), append(data, '\n'))
+	}
+	if err == nil {
+		data, err = entry{Kind: "study", ID: spec.ID}.line()
+	}
+	if err == nil {
+		err = writeSynced(filepath.Join(fresh, journalFile), data)
 	}
 	if err != nil {
 		return "", err
@@ -124,17 +133,21 @@ func writeSynced(path string, data []byte) error {
 
 // ReadSpec reads study.json.
 func ReadSpec(dir string) (spec Spec, err error) {
-	data, err := os.ReadFile(filepath.Join(dir, specFile))
+	path := filepath.Join(dir, specFile)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return spec, err
 	}
-	if err := json.Unmarshal(data, &spec); err != nil {
-		return spec, fmt.Errorf("%s is damaged (%w): mend it, or begin a new study",
-			filepath.Join(dir, specFile), err)
+	err = json.Unmarshal(data, &spec)
+	if err == nil && spec.Version > specVersion {
+		return spec, fmt.Errorf("%s was made by a newer memroom (format %d, this one knows %d): go on "+
+			"with that one", path, spec.Version, specVersion)
 	}
-	if spec.Version > specVersion {
-		return spec, fmt.Errorf("study %s was made by a newer memroom (format %d, this one "+
-			"knows %d): go on with that one", spec.Name, spec.Version, specVersion)
+	if err == nil && (spec.Version < 1 || spec.Name == "" || len(spec.Command) == 0) {
+		err = errors.New("it has no version, name or command")
+	}
+	if err != nil {
+		return spec, fmt.Errorf("%s is damaged (%w): mend it, or begin a new study", path, err)
 	}
 	return spec, nil
 }

@@ -486,21 +486,46 @@ func TestJournalsThatMakeNoSense(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.SplitAfter(string(whole), "\n")
+	other, _ := entry{Kind: "study", ID: "another"}.line()
 	for name, c := range map[string]struct {
 		text string
 		want string
 	}{
-		"whole": {string(whole), ""}, "empty": {"", ""}, "a cut end": {string(whole[:len(whole)-9]), ""},
+		"whole": {string(whole), ""}, "empty": {"", "is empty or gone"},
+		"a cut end":      {string(whole[:len(whole)-9]), ""},
 		"a changed line": {strings.Replace(string(whole), `"t"`, `"u"`, 1), "line 1"},
-		"ends first":     {lines[4] + strings.Join(lines[:4], ""), "line 1"},
+		"ends first":     {lines[0] + lines[5] + strings.Join(lines[1:5], ""), "line 2"},
+		"another's":      {string(other) + strings.Join(lines[1:], ""), "another study"},
 	} {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := View(dir)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", name, err)
+		_, viewed := View(dir)
+		e, loaded := Load(dir)
+		if loaded == nil {
+			e.Close()
 		}
+		for _, err := range []error{viewed, loaded} {
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	// A look at the study shows what the other lines say.
+	lines[1] = strings.Replace(lines[1], `"t"`, `"u"`, 1)
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := View(dir)
+	if err == nil || !strings.Contains(err.Error(), "line 2") || len(e.Study.Trials) == 0 {
+		t.Errorf("%v, %+v", err, e)
+	}
+	renamed := filepath.Join(filepath.Dir(dir), "renamed")
+	if err := os.Rename(dir, renamed); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(renamed); err == nil || !strings.Contains(err.Error(), "holds study") {
+		t.Errorf("a renamed folder: %v", err)
 	}
 }
 

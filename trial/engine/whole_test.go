@@ -171,8 +171,9 @@ func TestNamesAndSettings(t *testing.T) {
 	}
 	file := filepath.Join(dir, specFile)
 	for text, want := range map[string]string{"{": "is damaged",
-		`{"name":"x","version":2}`:                    "newer memroom",
-		`{"name":"x","version":1,"method":"no such"}`: "is not known"} {
+		"null": "is damaged", `{"name":"x","version":1}`: "is damaged",
+		`{"name":"x","version":2}`:                                    "newer memroom",
+		`{"name":"x","version":1,"command":["x"],"method":"no such"}`: "is not known"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
