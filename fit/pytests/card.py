@@ -4,10 +4,13 @@ fragmentation are not there.
 """
 
 import contextlib
+import dataclasses
+import random
 import weakref
 from unittest import mock
 
 import torch
+from _memroom_probe.fit.measure import cost
 from _memroom_probe.fit.memory import room
 from _memroom_probe.fit.remedies import activation_offload
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -96,6 +99,27 @@ def inserted(card):
             yield card
     finally:
         room.of, activation_offload._Sent = before
+
+
+@contextlib.contextmanager
+def other_times(seed):
+    """Whatever is measured takes other times, as on another machine or a busy one."""
+    draw, measured = random.Random(seed), cost.cost
+
+    def seconds():
+        return 10 ** draw.uniform(-5, -1)
+
+    def with_other_times(*args, **kwargs):
+        return dataclasses.replace(
+            measured(*args, **kwargs),
+            time_fixed=seconds(),
+            time_row=seconds() / 100,
+            floor=draw.choice([0, seconds()]),
+            travel=seconds() / 1e6,
+        )
+
+    with mock.patch.object(cost, "cost", with_other_times):
+        yield
 
 
 def run_on(loop, card, asked=()):

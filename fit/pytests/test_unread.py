@@ -9,7 +9,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from _memroom_probe.fit.batch.joined import Joined
 from _memroom_probe.fit.remedies import accumulate, unread
-from card import ASKED, Card, run_on
+from card import ASKED, Card, other_times, run_on
 from training import PIECES, furthest, remedies, sow
 
 
@@ -126,9 +126,9 @@ class Unread(unittest.TestCase):
 
             plenty = Card()
             whole, _ = run_on(steps, plenty)
-            for share in (0.65, 0.45):
-                with self.subTest(use.__name__, share=share):
-                    with mock.patch.object(accumulate, "LARGE", 1):
+            for share, seed in ((0.65, 0), (0.45, 1), (0.45, 4)):
+                with self.subTest(use.__name__, share=share, seed=seed):
+                    with mock.patch.object(accumulate, "LARGE", 1), other_times(seed):
                         card = Card(int(share * plenty.most))
                         got, told = run_on(steps, card, ASKED)
                     self.assertLess(furthest(whole, got), 1e-4, told.text())

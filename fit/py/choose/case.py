@@ -21,6 +21,7 @@ class Case:
     name: str
     choice: Choice  # what is done
     candidates: List[Choice]  # what could be done; none where nothing was measured
+    dear: List[Choice] = dataclasses.field(default_factory=list)  # and where none of these fits
     rows: int = 0  # samples of the batch
     plan: Optional[Plan] = None  # how the batch is split, where it can be
     outputs: float = 0  # bytes of what the call returns

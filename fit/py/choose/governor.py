@@ -183,8 +183,9 @@ class Governor:
             return
         parts = list(case.choice.checkpoint)
         alike = [c for c in case.candidates if list(c.checkpoint) in ([], parts)]
-        equal = [c for c in alike if c.bitwise and needed(c) <= free]
-        self.cases.use({case: least(equal or alike, needed)})
+        fitting = [c for c in alike if needed(c) <= free]
+        equal = [c for c in fitting if c.bitwise]
+        self.cases.use({case: least(equal or fitting or alike, needed)})
 
     def _begin(
         self,

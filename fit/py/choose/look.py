@@ -36,8 +36,8 @@ from .search import (
 from .telling import tell_beginning
 from .unmeasured import Unmeasured
 
-# Times its seconds that a call in pieces may take until an attempt has failed with fewer. Where
-# nothing is predicted to fit, the last bytes cost 50 times as much as half of the batch by hand.
+# Times its seconds that a call in pieces may take until it has run out with fewer. Where nothing is
+# predicted to fit, the last bytes cost 50 times as much as half of the batch by hand.
 DEAR = 8.0
 SMALL = 0.1  # share of another call's bytes, and of the room, that one may take as it is at first
 
@@ -149,7 +149,7 @@ class Look:
             return self._unmeasured.case(module, it.around, reason)
         if not seen.cost.repeats and "checkpointing" in self._means.allowed:
             self._decline("checkpointing", module, measure.OTHERWISE)
-        candidates = self._candidates(it, seen)
+        candidates, dear = self._without_dear(it, self._candidates(it, seen))
         free = self._means.free(it.around, seen.held)
         candidates = traits.if_graphs_stay(candidates, free)
         needs = min(c.needs for c in candidates)
@@ -163,6 +163,7 @@ class Look:
         if self._means.is_equal_without_state([candidates], free, matters):
             free = self._free_without_state(it, seen, free)
         case = self._choose(it, seen, candidates, free, amplifies)
+        case.dear = dear
         tell_beginning(self._means.say, case, seen.held, seen.cost, it.around.limit)
         return case
 
@@ -264,9 +265,6 @@ class Look:
                 choice.coarse = seen.plan.equivalence != "exact"
         most = means.most_away(it.around)
         candidates = [c for c in candidates if c.offload <= most]
-        if means.factor == 1 and it.around.is_card:
-            dear = DEAR * candidates[0].seconds
-            candidates = [c for c in candidates if c.pieces == 1 or c.seconds <= dear]
         if (
             "checkpointing" not in means.allowed
             or traits.is_compilers_own(module)
@@ -337,6 +335,16 @@ class Look:
         case.wants_spaces = cramped > 0
         self._measure_rounding(case, it, seen.inputs)
         return case
+
+    def _without_dear(
+        self, it: _Call, candidates: List[Choice]
+    ) -> Tuple[List[Choice], List[Choice]]:
+        """What may be chosen, and the many pieces that are left for when that has run out."""
+        if self._means.factor < 1 or not it.around.is_card:
+            return candidates, []
+        most = DEAR * candidates[0].seconds
+        dear = [c for c in candidates if c.pieces > 1 and c.seconds > most]
+        return [c for c in candidates if c not in dear], dear
 
     def _for_first_step(
         self, module: torch.nn.Module, candidates: List[Choice], free: float, amplifies: str = ""

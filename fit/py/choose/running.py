@@ -128,11 +128,12 @@ def _smaller(case: Case) -> Optional[Choice]:
     with it before.
     """
     needs, most = case.choice.needs, LESS * case.choice.needs
-    smaller = [
-        c
-        for c in case.candidates[1:]
-        if c.needs <= most or c.needs < needs and any(c is ran for ran in case.ran)
-    ]
+
+    def clearly(choices: List[Choice]) -> List[Choice]:
+        ran = case.ran
+        return [c for c in choices if c.needs <= (needs - 1 if c in ran else most)]
+
+    smaller = clearly(case.candidates[1:]) or clearly(case.dear)
     if not smaller:
         return None
     case.candidates = [case.candidates[0], *smaller]

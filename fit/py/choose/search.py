@@ -61,7 +61,8 @@ def frugal(
     equal = least(bitwise, with_others) if spacious and bitwise else _fastest(bitwise)
     if equal is None and really_free is not None:
         equal = _least_equal(candidates, really_free)
-    return equal or _fastest(few) or least(candidates, with_others)
+    nearly = NEARLY if any(c.needs <= free for c in candidates) else AT_THE_WALL
+    return equal or _fastest(few) or least(candidates, with_others, nearly)
 
 
 def equal_for_first_step(
@@ -75,10 +76,10 @@ def equal_for_first_step(
     equal = [c for c in candidates if c.bitwise and c.remedies()]
     once = [c for c in equal if not runs_twice(c)]
     equal = once if once and amplifies == AGAIN else equal
-    if not (amplifies or any(c.coarse for c in candidates)) or not equal:
+    if not (amplifies or any(c.coarse for c in candidates)):
         return None
-    taken = least(_near(equal, free), with_others)
-    return taken if taken.needs + taken.stays <= free else None
+    fitting = [c for c in _near(equal, free) if c.needs + c.stays <= free]
+    return least(fitting, with_others) if fitting else None
 
 
 def _near(candidates: Sequence[Choice], free: float) -> Sequence[Choice]:
@@ -95,8 +96,8 @@ def _near(candidates: Sequence[Choice], free: float) -> Sequence[Choice]:
 def _least_equal(candidates: Sequence[Choice], free: float) -> Optional[Choice]:
     """What is equal to the bit and needs least, where that leaves room for two calls like it."""
     equal = [c for c in candidates if c.bitwise and c.remedies()]
-    taken = least(equal, with_others) if equal else None
-    return taken if taken is not None and with_others(taken) <= FRUGAL_EQUAL * free else None
+    fitting = [c for c in equal if with_others(c) <= FRUGAL_EQUAL * free]
+    return least(fitting, with_others) if fitting else None
 
 
 def runs_twice(choice: Choice) -> bool:

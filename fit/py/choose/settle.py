@@ -166,6 +166,7 @@ class Settling:
                 continue
             late = not plan.reads
             plan.assembles = not late
+            case.dear = [c.with_late(late) for c in case.dear]
             known = {id(c): c.with_late(late) for c in (case.choice, *case.candidates)}
             if all(known[id(c)] is c for c in case.candidates):
                 continue

@@ -60,10 +60,14 @@ def run(
     shares: Any,
     before_piece: Any,
     parameters: Any,
+    finer: Callable[[Any], Any],
 ) -> Any:
+    """finer: pieces of other sizes, with their calls and shares: what a result is read with that
+    has no room beside pieces of these.
+    """
     if any(is_tensor(leaf) and leaf.requires_grad for leaf in pieces[0][0]):
         raise NotHere("an argument of the model needs a gradient of its own")
-    work = _Pieces(calls, plan, pieces, sizes, shares, parameters)
+    work = _Pieces(calls, plan, pieces, sizes, shares, parameters, finer)
     begin, total = _sequence_number(), None
     names: List[str] = []
     sums: Dict[Any, Any] = {}
@@ -236,9 +240,17 @@ class _Pieces:
     """The pieces of one call, to be run now and, if need be, once more during backward."""
 
     def __init__(
-        self, calls: Any, plan: Any, pieces: Any, sizes: Any, shares: Any, parameters: Any
+        self,
+        calls: Any,
+        plan: Any,
+        pieces: Any,
+        sizes: Any,
+        shares: Any,
+        parameters: Any,
+        finer: Callable[[Any], Any],
     ) -> None:
         self.parameters = parameters  # that the module has in this call
+        self.finer = finer
         self.calls, self.plan, self.pieces, self.sizes, self.shares = (
             calls,
             plan,
@@ -268,7 +280,24 @@ class _Pieces:
         ]
 
     def again(self, at: int) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Runs all pieces again for a result that is read after all: the result and the loss."""
+        """Runs all pieces again for a result that is read after all: the result and the loss. Where
+        they run out beside the whole result, smaller ones do it if nothing is drawn in them.
+        """
+        work = self
+        while True:
+            try:
+                return work._again(at)
+            except torch.cuda.OutOfMemoryError:
+                if self.plan.random or max(work.sizes) == 1:
+                    raise
+            work = work._halved()
+
+    def _halved(self) -> "_Pieces":
+        sizes = [n for rows in self.sizes for n in (rows - rows // 2, rows // 2) if n]
+        calls, pieces, shares = self.finer(sizes)
+        return _Pieces(calls, self.plan, pieces, sizes, shares, self.parameters, self.finer)
+
+    def _again(self, at: int) -> Tuple[torch.Tensor, torch.Tensor]:
         joined, total = self.plan.outputs[at].joined(sum(self.sizes)), None
         for i, rows in enumerate(self.sizes):
             state = _as_it_was(self.generators[i], self.autocast)

@@ -160,17 +160,21 @@ class MicroBatch:
         sizes: Any,
         keep: Any,
     ) -> Any:
-        pieces = [inputs.flat(p) for p in inputs.cut(sizes)]
-        shares = plan.shares(module, call, inputs, [leaves for leaves, _ in pieces])
+        def cut(sizes: Any) -> Any:
+            pieces = [inputs.flat(p) for p in inputs.cut(sizes)]
+            shares = plan.shares(module, call, inputs, [leaves for leaves, _ in pieces])
+            calls = [
+                draws.of_piece(call, plan.draws, sum(sizes[:i]), rows, inputs.rows)
+                for i, rows in enumerate(sizes)
+            ]
+            return calls, pieces, shares
+
+        calls, pieces, shares = cut(sizes)
         states = generators.read(module)
         begin = (
             functools.partial(generators.put_back, states) if plan.again else None
         )  # before each piece
         parameters = lent.AsCalled([module])
-        calls = [
-            draws.of_piece(call, plan.draws, sum(sizes[:i]), rows, inputs.rows)
-            for i, rows in enumerate(sizes)
-        ]
         if not (plan.accumulates and torch.is_grad_enabled()):
             return _recompute(calls, plan, inputs, pieces, sizes, shares, keep, begin, parameters)
         if plan.scale.is_needed_first():
@@ -178,7 +182,9 @@ class MicroBatch:
             plan.loss_of(result).register_hook(plan.scale.remember)
             return result
         try:
-            return accumulate.run(calls, plan, inputs, pieces, sizes, shares, begin, parameters)
+            return accumulate.run(
+                calls, plan, inputs, pieces, sizes, shares, begin, parameters, cut
+            )
         except accumulate.NotHere as reason:
             plan.accumulates = False
             self.say("note", "%s: recomputes: %s" % (name_of(module), reason), id="micro_batch")
