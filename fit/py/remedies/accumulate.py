@@ -8,6 +8,7 @@ their part is computed by running the pieces again.
 """
 
 import contextlib
+import dataclasses
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import torch
@@ -51,29 +52,15 @@ class Scale:
         )
 
 
-def run(
-    calls: Any,
-    plan: Any,
-    inputs: Any,
-    pieces: Any,
-    sizes: Any,
-    shares: Any,
-    before_piece: Any,
-    parameters: Any,
-    finer: Callable[[Any], Any],
-) -> Any:
-    """finer: pieces of other sizes, with their calls and shares: what a result is read with that
-    has no room beside pieces of these.
-    """
-    if any(is_tensor(leaf) and leaf.requires_grad for leaf in pieces[0][0]):
+def run(work: "Pieces", before_piece: Any) -> Any:
+    if any(is_tensor(leaf) and leaf.requires_grad for leaf in work.pieces[0][0]):
         raise NotHere("an argument of the model needs a gradient of its own")
-    work = _Pieces(calls, plan, pieces, sizes, shares, parameters, finer)
-    begin, total = _sequence_number(), None
+    begin, total, plan = _sequence_number(), None, work.plan
     names: List[str] = []
     sums: Dict[Any, Any] = {}
-    slots: List[Any] = [o.joined(inputs.rows) for o in plan.outputs]
-    late = _Late(plan, len(sizes))
-    for i, rows in enumerate(sizes):
+    slots: List[Any] = [o.joined(sum(work.sizes)) for o in plan.outputs]
+    late = _Late(plan, len(work.sizes))
+    for i, rows in enumerate(work.sizes):
         if before_piece:
             before_piece()
         out, rebuild = work.forward(i)
@@ -236,30 +223,21 @@ def _sequence_number() -> Any:
         return torch.ones((), requires_grad=True).clone().grad_fn._sequence_nr()
 
 
-class _Pieces:
+@dataclasses.dataclass
+class Pieces:
     """The pieces of one call, to be run now and, if need be, once more during backward."""
 
-    def __init__(
-        self,
-        calls: Any,
-        plan: Any,
-        pieces: Any,
-        sizes: Any,
-        shares: Any,
-        parameters: Any,
-        finer: Callable[[Any], Any],
-    ) -> None:
-        self.parameters = parameters  # that the module has in this call
-        self.finer = finer
-        self.calls, self.plan, self.pieces, self.sizes, self.shares = (
-            calls,
-            plan,
-            pieces,
-            sizes,
-            shares,
-        )
-        self.index = next(i for i, o in enumerate(plan.outputs) if o.kind == LOSS)
-        self.generators = [None] * len(pieces)
+    plan: Any
+    parameters: Any  # that the module has in this call
+    sizes: List[int]  # rows of each
+    calls: List[Callable[..., Any]]
+    pieces: List[Any]  # (leaves, how arguments are made of them)
+    shares: Any  # of each in the losses: {place among the outputs: [factor]}
+    cut: Callable[[List[int]], "Pieces"]  # the same call in pieces of other sizes
+
+    def __post_init__(self) -> None:
+        self.index = next((i for i, o in enumerate(self.plan.outputs) if o.kind == LOSS), -1)
+        self.generators: List[Any] = [None] * len(self.pieces)
         self.autocast = _autocast_state()
 
     def forward(self, piece: Any) -> Any:
@@ -290,12 +268,9 @@ class _Pieces:
             except torch.cuda.OutOfMemoryError:
                 if self.plan.random or max(work.sizes) == 1:
                     raise
-            work = work._halved()
-
-    def _halved(self) -> "_Pieces":
-        sizes = [n for rows in self.sizes for n in (rows - rows // 2, rows // 2) if n]
-        calls, pieces, shares = self.finer(sizes)
-        return _Pieces(calls, self.plan, pieces, sizes, shares, self.parameters, self.finer)
+            sizes = [(rows - rows // 2, rows // 2) for rows in work.sizes]
+            work = self.cut([n for two in sizes for n in two if n])
+            work.autocast = self.autocast
 
     def _again(self, at: int) -> Tuple[torch.Tensor, torch.Tensor]:
         joined, total = self.plan.outputs[at].joined(sum(self.sizes)), None

@@ -160,36 +160,35 @@ class MicroBatch:
         sizes: Any,
         keep: Any,
     ) -> Any:
-        def cut(sizes: Any) -> Any:
+        parameters = lent.AsCalled([module])
+
+        def cut(sizes: Any) -> accumulate.Pieces:
             pieces = [inputs.flat(p) for p in inputs.cut(sizes)]
             shares = plan.shares(module, call, inputs, [leaves for leaves, _ in pieces])
             calls = [
                 draws.of_piece(call, plan.draws, sum(sizes[:i]), rows, inputs.rows)
                 for i, rows in enumerate(sizes)
             ]
-            return calls, pieces, shares
+            return accumulate.Pieces(plan, parameters, sizes, calls, pieces, shares, cut)
 
-        calls, pieces, shares = cut(sizes)
+        work = cut(sizes)
         states = generators.read(module)
         begin = (
             functools.partial(generators.put_back, states) if plan.again else None
         )  # before each piece
-        parameters = lent.AsCalled([module])
         if not (plan.accumulates and torch.is_grad_enabled()):
-            return _recompute(calls, plan, inputs, pieces, sizes, shares, keep, begin, parameters)
+            return _recompute(work, keep, begin)
         if plan.scale.is_needed_first():
-            result = _recompute(calls, plan, inputs, pieces, sizes, shares, keep, begin, parameters)
+            result = _recompute(work, keep, begin)
             plan.loss_of(result).register_hook(plan.scale.remember)
             return result
         try:
-            return accumulate.run(
-                calls, plan, inputs, pieces, sizes, shares, begin, parameters, cut
-            )
+            return accumulate.run(work, begin)
         except accumulate.NotHere as reason:
             plan.accumulates = False
             self.say("note", "%s: recomputes: %s" % (name_of(module), reason), id="micro_batch")
         generators.put_back(states)
-        return _recompute(calls, plan, inputs, pieces, sizes, shares, keep, begin, parameters)
+        return _recompute(work, keep, begin)
 
     def _check_recompute(
         self, module: torch.nn.Module, call: Callable[..., Any], plan: Any, inputs: Any
@@ -286,28 +285,18 @@ class Plan:
         return result
 
 
-def _recompute(
-    calls: Any,
-    plan: Any,
-    inputs: Any,
-    pieces: Any,
-    sizes: Any,
-    shares: Any,
-    keep: Any,
-    begin: Any,
-    parameters: Any,
-) -> Any:
-    builder = Results(plan, inputs, shares)
+def _recompute(work: accumulate.Pieces, keep: Any, begin: Any) -> Any:
+    builder = Results(work)
     grad = torch.is_grad_enabled()
-    for i, (leaves, rebuild) in enumerate(pieces):
+    for i, (leaves, rebuild) in enumerate(work.pieces):
         if begin:
             begin()
-        if grad and i < len(pieces) - keep:
-            out = checkpointing.checkpointed(calls[i], rebuild(leaves), (), parameters)
+        if grad and i < len(work.pieces) - keep:
+            out = checkpointing.checkpointed(work.calls[i], rebuild(leaves), (), work.parameters)
         else:
             args, kwargs = rebuild(leaves)
-            out = calls[i](*args, **kwargs)
-        builder.add(i, sizes[i], out)
+            out = work.calls[i](*args, **kwargs)
+        builder.add(i, work.sizes[i], out)
         del out
     return builder.result()
 
@@ -315,9 +304,9 @@ def _recompute(
 class Results:
     """Collects the pieces' results into one."""
 
-    def __init__(self, plan: Any, inputs: Any, shares: Any) -> None:
-        self.plan, self.shares = plan, shares
-        self.slots = [o.joined(inputs.rows) for o in plan.outputs]
+    def __init__(self, work: accumulate.Pieces) -> None:
+        self.plan, self.shares = work.plan, work.shares
+        self.slots = [o.joined(sum(work.sizes)) for o in self.plan.outputs]
         self.rebuild: Any = None
 
     def add(self, piece: Any, rows: int, out: Any) -> None:
