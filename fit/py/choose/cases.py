@@ -50,5 +50,6 @@ class Cases:
 
 def gradients_of(cases: Iterable[Case]) -> float:
     """Bytes of the gradients that are there."""
-    answer: float = sum(room.gradients_of(case.module()) for case in cases)
+    modules = [case.module() for case in cases]
+    answer: float = sum(room.gradients_of(module) for module in modules if module is not None)
     return answer

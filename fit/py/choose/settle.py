@@ -139,6 +139,10 @@ class Settling:
             stays = self._unmeasured.settle(
                 [case for case in step.together if case.unmeasured and not case.settled], step
             )
+        if step.around is not None and not all(case.settled for case in step.together):
+            # imports that the first calls set off may leave cycles with frames in them, and the
+            # frames hold tensors, and models that are gone
+            gc.collect()
         cases = {
             case: count
             for case, count in step.together.items()
@@ -198,9 +202,6 @@ class Settling:
         if first:
             for case in cases:
                 case.amplifies = case.amplifies or amplifies()
-            # imports that the first calls set off may leave cycles with frames in them, and the
-            # frames hold tensors
-            gc.collect()
         forecast = self._read(cases, step)
         # Results that the loop holds are there while the next call runs. Where that has the loss
         # inside, they count; where the loss comes later, they are gone by then.

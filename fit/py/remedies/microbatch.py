@@ -161,17 +161,7 @@ class MicroBatch:
         keep: Any,
     ) -> Any:
         parameters = lent.AsCalled([module])
-
-        def cut(sizes: Any) -> accumulate.Pieces:
-            pieces = [inputs.flat(p) for p in inputs.cut(sizes)]
-            shares = plan.shares(module, call, inputs, [leaves for leaves, _ in pieces])
-            calls = [
-                draws.of_piece(call, plan.draws, sum(sizes[:i]), rows, inputs.rows)
-                for i, rows in enumerate(sizes)
-            ]
-            return accumulate.Pieces(plan, parameters, sizes, calls, pieces, shares, cut)
-
-        work = cut(sizes)
+        work = _cut(module, call, plan, inputs, parameters, sizes)
         states = generators.read(module)
         begin = (
             functools.partial(generators.put_back, states) if plan.again else None
@@ -283,6 +273,19 @@ class Plan:
                 output.candidates = left
             result[index] = output.candidates[0].shares_to_use(pieces)
         return result
+
+
+def _cut(
+    module: torch.nn.Module, call: Any, plan: Any, inputs: Any, parameters: Any, sizes: Any
+) -> accumulate.Pieces:
+    pieces = [inputs.flat(p) for p in inputs.cut(sizes)]
+    shares = plan.shares(module, call, inputs, [leaves for leaves, _ in pieces])
+    calls = [
+        draws.of_piece(call, plan.draws, sum(sizes[:i]), rows, inputs.rows)
+        for i, rows in enumerate(sizes)
+    ]
+    again = functools.partial(_cut, module, call, plan, inputs, parameters)
+    return accumulate.Pieces(plan, parameters, sizes, calls, pieces, shares, again)
 
 
 def _recompute(work: accumulate.Pieces, keep: Any, begin: Any) -> Any:
