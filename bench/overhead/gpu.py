@@ -154,7 +154,7 @@ class Trainer:
         self.times, self.losses = [], []
 
     def steps(self, count, keep=True, how=""):
-        """Runs steps; the times of those to keep are gathered. Gives what the child says of
+        """Runs steps; the times of those to keep are gathered. Returns what the child says of
         them.
         """
         self.process.stdin.write(("%d %s" % (count, how)).strip() + "\n")

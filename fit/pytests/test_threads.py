@@ -13,7 +13,7 @@ from training import PIECES, remedies
 
 
 def elsewhere(fn):
-    """What fn gives on another thread."""
+    """What fn returns on another thread."""
     found = []
     thread = threading.Thread(target=lambda: found.append(fn()))
     thread.start()

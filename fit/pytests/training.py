@@ -119,7 +119,7 @@ def same_draws(objects, asked, told):
 
 
 def train(model, step, batches, optimizer, asked=(), after=None, seed=1):
-    """Trains a copy of the model; gives (losses, the trained copy, what was said)."""
+    """Trains a copy of the model; returns (losses, the trained copy, what was said)."""
     ran = [model, step, batches, optimizer, after, str(seed)]
     if asked and plain(ran) is None:
         train(model, step, batches, optimizer, (), after, seed)

@@ -111,7 +111,7 @@ def _on_cpu_only(file: File) -> bool:
 
 
 def _makes_loss(function: Any) -> bool:
-    """def perceptual_loss(self, real, fake): what it gives is differentiated elsewhere"""
+    """def perceptual_loss(self, real, fake): what it returns is differentiated elsewhere"""
     name = getattr(function, "name", "")
     return bool(re.search(r"loss|criterion|penalty", name, re.I)) and not HELD_OUT.search(name)
 

@@ -821,7 +821,7 @@ class Walk:
 
     def made(self, name: str, value: ast.expr, env: Env, off: bool) -> FrozenSet[str]:
         if name in self.scope.modules:
-            return NOTHING  # model = wrap(model): still a model, not what it gives
+            return NOTHING  # model = wrap(model): still a model, not what it returns
         o = self.origins(value, env, off)
         if GRAPH in o or off:
             return o

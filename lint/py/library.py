@@ -184,7 +184,7 @@ class Library:
         inner = f.function if f.kind == "function" else getattr(f.function, "function", None)
         if inner is not None and inner not in self.m.ran and f.kind != "partial":
             if "@tf" not in (f.extra or {}):
-                # Whoever calls it decides about the grad mode and uses what it gives.
+                # Whoever calls it decides about the grad mode and uses what it returns.
                 self.m.returned |= held(self.m.call(frozenset([f]), Args([]), None))
 
     # functions of the file

@@ -306,7 +306,7 @@ class Judge:
     def __init__(self, file: Any, m: Machine) -> None:
         self.file, self.m, self.story = file, m, m.story
         self.told: Set[Tuple[str, int]] = set()
-        self.acted: Set[Any] = set()  # loops whose rollouts were told
+        self.acted: Set[Any] = set()  # loops whose rollouts were reported
         self.gathered: Set[Any] = set()  # loops whose outputs were told: one line moves them all
 
     def tell(self, rule: str, s: Any, message: str, hint: bool = False) -> Iterator[Finding]:

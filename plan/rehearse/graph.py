@@ -192,7 +192,7 @@ class Player:
     def run(
         self, graph: FuncGraph, inputs: Sequence[Value], outermost: bool = False
     ) -> list[Value]:
-        """Goes through a graph and gives its outputs, held. `inputs` are taken over."""
+        """Goes through a graph and returns its outputs, held. `inputs` are taken over."""
         values: dict[str, Value] = {}  # by the tensor's name
         left: dict[str, int] = {}  # readers that a tensor still has
         ops = self.ordered(graph)

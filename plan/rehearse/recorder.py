@@ -77,7 +77,7 @@ class Recorder:
     # ------------------------------------------------------------
 
     def alloc(self, size: int, op: str, module: str = "", category: int = UNKNOWN) -> int:
-        """Notes an allocation of `size` requested bytes and gives its id; 0 bytes ask nothing of
+        """Notes an allocation of `size` requested bytes and returns its id; 0 bytes ask nothing of
         the allocator.
         """
         size = int(size)
@@ -123,7 +123,7 @@ class Recorder:
     def hold(
         self, storage: object, size: int, op: str, module: str = "", category: int = UNKNOWN
     ) -> int:
-        """Notes a storage; its release is noted when the storage dies. Gives the allocation's
+        """Notes a storage; its release is noted when the storage dies. Returns the allocation's
         id.
         """
         ident = self.alloc(size, op, module, category)

@@ -390,7 +390,7 @@ class Stage(TorchDispatchMode):
             )
 
     def take(self, size: int, call: Call, category: int = record.TEMPORARY) -> int:
-        """Notes scratch inside an operation and gives its id for `free`."""
+        """Notes scratch inside an operation and returns its id for `free`."""
         return self.recorder.alloc(
             size, call.name, self.modules[-1] if self.modules else "", category
         )

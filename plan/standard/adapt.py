@@ -76,7 +76,7 @@ def put(model: Any, name: str, new: Any) -> None:
 
 
 def save_whole(model: Any, names: list[str], torch: Any) -> list[str]:
-    """Trains the named modules, with a frozen copy beside each; gives their paths."""
+    """Trains the named modules, with a frozen copy beside each; returns their paths."""
     found = []
     for path, module in list(model.named_modules()):
         if path.split(".")[-1] in names:

@@ -117,7 +117,7 @@ def active() -> bool:
 
 
 def report(step: Optional[int] = None, **values: Any) -> bool:
-    """Records numbers with the run, such as a loss. Gives False where nobody listens. Values that
+    """Records numbers with the run, such as a loss. Returns False where nobody listens. Values that
     are not numbers raise.
     """
     return _report(step, {name: float(value) for name, value in values.items()})

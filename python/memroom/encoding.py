@@ -42,7 +42,7 @@ class CannotShare(TypeError):
 
 
 def write(writer: Writer, thing: Any) -> int:
-    """Writes a container, array or table as a node and gives its address."""
+    """Writes a container, array or table as a node and returns its address."""
     if isinstance(thing, dict):
         return _write_dict(writer, thing)
     if isinstance(thing, (list, tuple)):
@@ -115,7 +115,7 @@ def _write_sequence(writer: Writer, thing: Any) -> int:
 
 
 def _write_all(writer: Writer, thing: Any) -> Tuple[Any, ...]:
-    """Writes the elements of a list or tuple; gives their form and where they are."""
+    """Writes the elements of a list or tuple; returns their form and where they are."""
     types = set(map(type, thing))
     numbers = _as_numbers(types, thing)
     if numbers is not None:
@@ -153,7 +153,7 @@ def _write_texts(writer: Writer, thing: Any, form: str) -> int:
 
 
 def _write_elements(writer: Writer, things: Any) -> Tuple[int, int, Any]:
-    """Writes elements one after another. Gives their number, the address of the table of their
+    """Writes elements one after another. Returns their number, the address of the table of their
     bounds, and their kind, or the address of a table of kinds where they differ.
     """
     bounds, kinds = array.array("Q"), bytearray()
@@ -354,7 +354,7 @@ def _pickle(thing: Any, met: Optional[Set[Any]] = None) -> Tuple[bytes, List[Tup
 
 
 def _place(writer: Writer, data: bytes, buffers: List[Tuple[Any, bool]]) -> bytes:
-    """Writes the buffers, and gives a blob that says where they are."""
+    """Writes the buffers, and returns a blob that says where they are."""
     parts = [BUFFER_HEAD.pack(len(buffers), len(data))]
     for raw, writable in buffers:
         where = writer.write_aligned(raw)

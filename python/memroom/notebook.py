@@ -76,7 +76,7 @@ class _Watcher:
             print(_words(finding), file=sys.stderr)
 
     def sync(self) -> None:
-        """Waits until what this process has told so far is judged."""
+        """Waits until what this process has reported so far is judged."""
         from _memroom_probe.watch.watched import watched
 
         watched.loop.flush()
@@ -347,7 +347,7 @@ def _failed_frames() -> List[Any]:
 
 def free(outputs: bool = True) -> int:
     """Lets go of what a failed cell and, unless outputs is False, earlier outputs still hold.
-    Variables of the notebook stay. Gives the bytes that were freed.
+    Variables of the notebook stay. Returns the bytes that were freed.
     """
     import gc
     import traceback

@@ -141,7 +141,7 @@ _learners: Dict[str, Learner] = {}
 
 
 def with_memory(trainable: Any, cpus: Optional[float] = None, gpus: Optional[float] = None) -> Any:
-    """Gives a trainable whose trials ask Ray for the bytes they will need, learnt from the trials
+    """Returns a trainable whose trials ask Ray for the bytes they will need, learnt from the trials
     before them. Takes a function, one with tune.with_parameters or tune.with_resources around it,
     or a subclass of tune.Trainable. The first trial asks for all memory of a node: nothing is known
     of it. Add MemoryCallback() to the study's callbacks, which does the learning.

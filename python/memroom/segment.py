@@ -113,7 +113,7 @@ class Writer:
         self.at = 0
 
     def write(self, data: Any) -> int:
-        """Appends and gives the address."""
+        """Appends and returns the address."""
         start = self.at
         self.file.write(data)
         self.at += memoryview(data).nbytes

@@ -19,7 +19,7 @@ WHOLE = 100  # elements; longer containers are abbreviated when printed
 
 
 def share(data: Any, folder: Optional[str] = None) -> Any:
-    """Gives data back in a form that forked and spawned processes share: lists, tuples, dicts,
+    """Returns data in a form that forked and spawned processes share: lists, tuples, dicts,
     NumPy arrays, pandas frames and series, Arrow tables, and mixtures of them. What comes back is
     read as before and cannot be changed. An iterator is read to its end: no list need exist.
 

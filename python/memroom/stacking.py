@@ -216,7 +216,7 @@ def _bytes_of(value: Any) -> Any:
 
 
 def _write_stack(writer: Writer, values: Any, form: Any) -> Tuple[int, int]:
-    """Writes the rows; gives the address of the first and the bytes from one to the next."""
+    """Writes the rows; returns the address of the first and the bytes from one to the next."""
     where = stride = 0
     for value in values:
         raw = _bytes_of(value)
@@ -230,7 +230,7 @@ def _write_stack(writer: Writer, values: Any, form: Any) -> Tuple[int, int]:
 
 
 def _write_ragged(writer: Writer, values: Any, form: Any) -> Tuple[Any, ...]:
-    """Writes the arrays one after another. Gives the address of the first, the number of rows of
+    """Writes the arrays one after another. Returns the address of the first, the number of rows of
     all, the address of the table of where each begins (counted in rows where the first length
     alone differs, else in bytes; one more at the end), tables of the lengths that differ, and one
     of which samples have no array.

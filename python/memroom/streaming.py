@@ -678,7 +678,7 @@ def _bytes(size: Any) -> int:
 
 
 def _arranger(columns: Any) -> Callable[[int, Any, memoryview, bool], Dict[str, Any]]:
-    """A function that gives batches as NumPy arrays. What is the same for all is found once: a
+    """A function that returns batches as NumPy arrays. What is the same for all is found once: a
     trainer with short steps waits for every microsecond spent here.
     """
     import numpy

@@ -312,7 +312,7 @@ class Link:
 
     def message(self) -> int:
         """Reads the start of the next message, at most as long as a batch's, which carries the
-        spans of all columns; gives how much came. Time spent waiting is counted: a batch that
+        spans of all columns; returns how much came. Time spent waiting is counted: a batch that
         lies ready costs one call and is not waited for.
         """
         got = self.receive(self.buffer, socket.MSG_DONTWAIT)

@@ -29,7 +29,7 @@ CHANCES = 4
 
 
 def try_out(module: torch.nn.Module, call: Callable[..., Any], inputs: Any) -> Any:
-    """Gives Findings, or raises Cannot with the reason."""
+    """Returns Findings, or raises Cannot with the reason."""
     if inputs.rows < 2:
         raise Cannot("the batch has one row")
     _refuse_by_sight(module)

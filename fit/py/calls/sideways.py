@@ -18,7 +18,7 @@ from . import outermost
 
 
 def run(trial: Any) -> Any:
-    """Gives what trial() gives, or raises what it raises. Where something is on that only this
+    """Returns what trial() gives, or raises what it raises. Where something is on that only this
     thread has, as a mode of torch's, it runs here.
     """
     if _is_special():

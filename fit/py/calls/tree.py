@@ -10,7 +10,7 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
 def flatten(value: Any) -> Any:
-    """Gives (leaves, rebuild): rebuild(new_leaves) makes the same structure with other leaves."""
+    """Returns (leaves, rebuild): rebuild(new_leaves) makes the same structure with other leaves."""
     leaves: List[Any] = []
     build = _walk(value, leaves)
 

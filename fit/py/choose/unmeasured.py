@@ -30,7 +30,7 @@ OTHER_SEEDS = "; the script checkpoints parts itself, and torch seeds what they 
 
 
 class Unmeasured:
-    """Gives the Case of such a module, and settles it after the first step."""
+    """Returns the Case of such a module, and settles it after the first step."""
 
     def __init__(self, means: Means) -> None:
         self._means = means

@@ -541,7 +541,7 @@ class Trial:
 
     @contextlib.contextmanager
     def _put_back(self) -> Iterator[Dict[int, Tuple[Any, Any]]]:
-        """Gives the variables that are set meanwhile, with their values before, by id; puts these
+        """Returns the variables that are set meanwhile, with their values before, by id; puts these
         and the states of all random numbers back.
         """
         from tensorflow.python.eager import context

@@ -30,7 +30,7 @@ class Changed(RuntimeError):
 
 
 class Source:
-    """A result of one call. compute(): runs the pieces again, and gives the result and the loss;
+    """A result of one call. compute(): runs the pieces again, and returns the result and the loss;
     loss: that of the call; read(): tells that somebody reads it; gone: it must not be read once
     weights have changed.
     """

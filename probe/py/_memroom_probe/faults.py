@@ -1,4 +1,4 @@
-"""Exceptions of ours: told to the monitor a few times, never to the user."""
+"""Exceptions of ours: reported to the monitor a few times, never to the user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ faults = Faults()
 
 
 def note(where: str, error: BaseException) -> None:
-    """Counts an exception of ours and tells the monitor."""
+    """Counts an exception of ours and reports it to the monitor."""
     faults.count += 1
     if faults.count > MAX_FAULTS:
         faults.silent = True

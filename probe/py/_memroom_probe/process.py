@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_once: set[str] = set()  # what is told once and was: the rank, by the program's group
+_once: set[str] = set()  # what is reported once, and has been: the rank, by the program's group
 # key -> an encoded message worth repeating to a monitor that was not there the first time
 _known: dict[Any, Any] = {}
 
@@ -19,7 +19,7 @@ _WORLD = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
 def hello() -> dict[Any, Any]:
-    """The fields of the hello message. Only the program's name is told, never its arguments."""
+    """The fields of the hello message. Only the program's name is reported, never its arguments."""
     from . import where, wire
 
     rank, world = _number(_RANK), _number(_WORLD)

@@ -166,7 +166,7 @@ def run(
     seed: Optional[int] = None,
     **given: Any,
 ) -> ExperimentAnalysis:
-    """Runs a study and gives its results, as Ray's tune.run does.
+    """Runs a study and returns its results, as Ray's tune.run does.
 
     host_mem and gpu_mem are budgets of the whole study ("16GiB"). Without a seed each study draws
     other settings. Trials that failed raise only with raise_on_failed_trial=True.

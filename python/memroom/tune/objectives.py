@@ -191,7 +191,7 @@ def optimize(
 ) -> Any:
     """study.optimize(objective, n_trials=...) with each trial a supervised process.
 
-    The study's own sampler and pruner decide. Gives the study, which has the trials afterwards.
+    The study's own sampler and pruner decide. Returns the study, which has the trials afterwards.
     """
     if n_trials is None:
         raise NotImplementedError("optimize needs n_trials: how many trials there are at most")

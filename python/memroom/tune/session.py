@@ -14,8 +14,8 @@ from typing import Any, Dict, Iterator, List, Optional
 from .config import PlacementGroupFactory
 from .space import flat
 
-PRUNED = "memroom_pruned"  # told to the study by a trial that was stopped early
-OVER = "memroom_over"  # told to the study by a trial whose report ends all of it
+PRUNED = "memroom_pruned"  # reported to the study by a trial that was stopped early
+OVER = "memroom_over"  # reported to the study by a trial whose report ends all of it
 FAILED = 2.0  # OVER's value where the trial itself fails
 
 RESULTS, PARAMS, ERROR = "result.json", "params.pkl", "error.pkl"

@@ -50,7 +50,7 @@ class Evaluations:
         self._before: Optional[Seen] = None  # what the first look saw
         # over the loader whose batches are counted
         self._iterator: Optional[weakref.ref[Any]] = None
-        self._told: Dict[str, Any] = {}  # what was told of the evaluation that runs
+        self._told: Dict[str, Any] = {}  # what was reported of the evaluation that runs
         self._lines: Dict[str, str] = {}  # path of a variable -> it with its line
         # the module that was switched to evaluation
         self._model: Optional[weakref.ref[Any]] = None
@@ -75,7 +75,7 @@ class Evaluations:
             )
 
     def ends(self) -> None:
-        """The evaluation is over: what was told of it is told again with its batches."""
+        """The evaluation is over: what was reported of it is reported again with its batches."""
         if self._batches > SECOND and self._told.get("kept"):
             # the last time that it was asked there was no batch, or what became of it is not known
             link.send("evaluation", dict(self._told, batches=self._batches - 1))

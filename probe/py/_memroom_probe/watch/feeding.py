@@ -43,9 +43,9 @@ class Loader:
 
 # id of an iterator of torch's DataLoader -> its loader's facts, batches left
 waiting: dict[int, tuple[Loader, int]] = {}
-# (file, line, workers, prefetch) of a loader -> bytes of a batch that were told
+# (file, line, workers, prefetch) of a loader -> bytes of a batch that were reported
 _batches: dict[tuple[str, int, int, int], int] = {}
-# (file, line, "shuffle" or "cache") -> elements and bytes of each that were told
+# (file, line, "shuffle" or "cache") -> elements and bytes of each that were reported
 _buffers: dict[tuple[str, int, str], tuple[int, int]] = {}
 # "shuffle" or "cache" -> the last such buffer, where it is measured while it fills: a size is not
 # known, or it grows like a leak meanwhile

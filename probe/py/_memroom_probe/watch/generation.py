@@ -29,7 +29,7 @@ class Caches:
     def __init__(self) -> None:
         self._known: List[Any] = []  # weak references to caches
         self._due_ns = 0
-        self._told = (0, 0)  # bytes and caches that were told
+        self._told = (0, 0)  # bytes and caches that were reported
 
     def hook(self, module: Any) -> None:
         """Hooks transformers.cache_utils."""

@@ -31,7 +31,7 @@ class Looks:
         self._level = (0, 0)  # bytes of the heap and of the card's allocator then
 
     def tell(self, asked: Dict[str, Any]) -> str:
-        """Looks; tells what grew since the last look. Gives a sentence for the answer. A second
+        """Looks; tells what grew since the last look. Returns a sentence for the answer. A second
         look that is asked for too soon is made some steps later: the monitor hears of many steps at
         once.
         """

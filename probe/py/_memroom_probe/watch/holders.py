@@ -4,7 +4,7 @@ The walk goes down from what the program has names for: variables of running fun
 its modules, closures, class attributes. So whatever is found has a name. Each object counts for the
 first name that leads to it, the shortest. What is ours has no name: hooks of ours hang in lists of
 the frameworks, and lead to all that we keep. The walk is bounded in time, runs none of the
-program's code, and what it gives are names and numbers: nothing of the program is kept alive.
+program's code, and what it returns are names and numbers: nothing of the program is kept alive.
 """
 
 from __future__ import annotations

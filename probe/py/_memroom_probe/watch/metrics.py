@@ -1,4 +1,4 @@
-"""In a trial of a study: what training libraries log is told to the study.
+"""In a trial of a study: what training libraries log is reported to the study.
 
 The user's program logs as it always does: Hugging Face's Trainer, Lightning, Keras, Weights &
 Biases, Optuna's trial.report, Ray's tune.report. Each is hooked when the program imports it; the

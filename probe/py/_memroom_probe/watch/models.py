@@ -18,7 +18,7 @@ from . import holders, host, steps
 PAUSE_NS = 200000000  # without a new parameter: what comes next is another model
 SHARE = 0.003  # of the time that counting may take
 FIRST, FIRST_SHARE = 8, 0.05  # the first counts may come sooner: a leak is to be named in a minute
-LEAST = 4  # live models of one class, before anything is told
+LEAST = 4  # live models of one class, before anything is reported
 RISES = 3  # counts in a row at which there were more
 MOST_CLASSES = 3
 
@@ -48,7 +48,7 @@ class Builds:
         self._pages = 0  # anonymous bytes at the first count
         self.built = 0  # models begun
         self._counted = 0  # counts made
-        self._told: Dict[type, int] = {}  # class -> live models when it was told
+        self._told: Dict[type, int] = {}  # class -> live models when it was reported
         self._users: Set[int] = set()  # ids of Keras models that were seen to train or predict
 
     def registered(self) -> None:

@@ -1,4 +1,4 @@
-"""JAX: the version is told, and an exhausted device is recognised when it ends the process (see
+"""JAX: the version is reported, and an exhausted device is recognised when it ends the process (see
 oom). XLA's allocator offers nothing to read at a step without initialising a backend, so the meters
 outside do the rest.
 """

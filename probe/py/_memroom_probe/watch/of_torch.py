@@ -335,7 +335,7 @@ class Torch:
 
     @compiled.uncompiled
     def _enter_backward(self) -> int:
-        """Gives the time at which the backward pass itself begins."""
+        """Returns the time at which the backward pass itself begins."""
         began = now()
         if self._loop.phase == "eval" or self._loop.first_backward:
             self._backward_begins()

@@ -14,7 +14,7 @@ from .. import guard, link
 from . import host, models
 
 MANY, RECENT = 12, 5  # traces of a function in all, and of its last ten calls
-STEP = 1.5  # times as many as were told before: told again
+STEP = 1.5  # times as many as were reported before: reported again
 MOST_FUNCTIONS = 1000
 
 _seen: Dict[

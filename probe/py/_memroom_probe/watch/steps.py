@@ -39,7 +39,7 @@ MOST_GAP, QUIET_GAP = (
 # there
 FIRST_STEPS = 4
 LEVEL = 4096  # bytes of the heap that are no rise
-# steps for which memory has risen at every reading: told at once, so that the monitor can look
+# steps for which memory has risen at every reading: reported at once, so that the monitor can look
 # while the rise is young
 SUSPICIOUS = 12
 HEAP_SHARE = 0.0015  # of a step's time for the heap beside a card
@@ -107,7 +107,7 @@ class Loop:
         self.resting = 0  # steps for which hooks only count
         self.glance_ns = guard.GLANCES_NS  # what each of those is taken to cost
 
-        self._taken: list[list[int]] = []  # rows not yet told
+        self._taken: list[list[int]] = []  # rows not yet reported
         self._unread = 0  # steps closed since the last row, which share its times evenly
         self._told = 0  # the step of the last row
         self._floor = 0  # memory as last read
@@ -121,7 +121,7 @@ class Loop:
         self._pages: tuple[int, int] | None = None
         self._pages_ns = 0
         self._by_pages = False  # most of the process's memory is another allocator's
-        # what the wall clock shows when perf_counter is 0, renewed whenever rows are told
+        # what the wall clock shows when perf_counter is 0, renewed whenever rows are reported
         self._clock = time.time_ns() - now()
         self._flushed_ns = now()
         # step before which hooks do not rest for long: the monitor looks closely at this process
@@ -140,7 +140,7 @@ class Loop:
         self._commands: dict[str, Command] = {}
 
     def begin(self, framework: str, version: str, **more: Any) -> None:
-        """Begins the watch of a framework whose hooks are in place: tells the monitor."""
+        """Begins the watch of a framework whose hooks are in place, and reports that."""
         if "collect" not in self._commands:
             from .. import farewell
 

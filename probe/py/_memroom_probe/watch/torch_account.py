@@ -97,7 +97,7 @@ class Account:
             self.tell()
 
     def tell(self) -> int:
-        """Counts and tells, one message a device; gives their number."""
+        """Reports the counts, one message a device; returns their number."""
         self._told = True
         counts: Dict[int, List[int]] = {}  # device -> [weights, gradients, optimizer]
         storages: Set[Any] = set()
