@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -44,7 +45,14 @@ func (c *runCmd) relayed(s *session, to *os.File, command []string, path string)
 	defer signal.Stop(signals)
 	out := relay.Writer{Out: to, ID: c.Relay}
 	host, _ := os.Hostname()
-	out.Begin(host, run)
+	begin := relay.Begin{Host: host, Run: run, Memory: b.Limit()}
+	out.Begin(begin)
+	if begin.Less(c.HostMem) {
+		why := fmt.Sprintf("node %s has %s of memory, and the trial was given %s there", host,
+			begin.Memory, c.HostMem)
+		out.End(trial.Outcome{ExitCode: exitNotStarted, Lost: true, Evidence: why})
+		return exitQuietly(exitNotStarted)
+	}
 	if err := b.Start(run); err != nil {
 		return exitWith(exitNotStarted, "%w", err)
 	}

@@ -47,6 +47,12 @@ func TestRelayTellsHowACommandEnded(t *testing.T) {
 	if !p.End.OOM || p.End.Where == event.WhereGPU || p.End.PeakHost < 16*event.MiB {
 		t.Errorf("exit %d, end %+v", code, p.End)
 	}
+	// Somebody said that this machine is larger than it is.
+	text, p, code = relayOutput(t, dir, "--host-mem", "4096TiB", "--", "echo", "begun")
+	if text != "" || code != exitNotStarted || !p.End.Lost || !p.Begun.Less(4096*event.TiB) ||
+		!strings.Contains(p.End.Evidence, "the trial was given 4PiB") {
+		t.Errorf("output %q, exit %d, begun %+v, end %+v", text, code, p.Begun, p.End)
+	}
 	text, p, code = relayOutput(t, dir, "--", "sh", "-c", "sleep 300 & echo $!")
 	pid, err := strconv.Atoi(strings.TrimSpace(text))
 	if code != 0 || err != nil || p.End.ExitCode != 0 {

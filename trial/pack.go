@@ -17,6 +17,7 @@ type Capacity struct {
 	// Of the largest node of a cluster, where one trial must fit; 0: there is one machine.
 	NodeHost event.Bytes
 	NodeCPUs float64
+	Nodes    map[string]event.Bytes // memory of each node of a cluster, by its name
 	// Elastic: a trial at its limit stands still and can be given more. Reservations then begin with
 	// what is likely, and what some will need beyond that is kept free for all of them together.
 	Elastic bool

@@ -97,7 +97,7 @@ type Outcome struct {
 	Itself     bool        `json:"itself,omitempty"`    // the program gave up, nobody killed it
 	Neighbour  bool        `json:"neighbour,omitempty"` // the machine was full, not its own limit
 	AtLimit    bool        `json:"at_limit,omitempty"`  // an error for want of memory at its limit
-	Lost       bool        `json:"lost,omitempty"`      // nobody knows how it ended
+	Lost       bool        `json:"lost,omitempty"`      // by no fault of its own; Evidence: why
 	NotStarted string      `json:"not_started,omitempty"`
 	Unrecorded bool        `json:"unrecorded,omitempty"` // not started: there is no room for its record
 	Framework  bool        `json:"framework,omitempty"`  // --fit's remedies have something to act on
@@ -752,8 +752,11 @@ func (t *Trial) failures() (n int) {
 func (s *Study) lost(t *Trial, o Outcome) {
 	const most = 3
 	why := "nobody knows how it ended: the machine or its keeper went away"
-	if o.Neighbour {
+	switch {
+	case o.Neighbour:
 		why = "the whole machine ran out of memory"
+	case o.Evidence != "":
+		why = o.Evidence
 	}
 	n := 0
 	for _, a := range t.Attempts {

@@ -192,6 +192,7 @@ func (e *Engine) Capacity() (c trial.Capacity, err error) {
 		return c, err
 	}
 	nodes := answer.Data.Result.Result
+	c.Nodes = map[string]event.Bytes{}
 	cards := 0
 	for _, n := range nodes {
 		if n.State != "ALIVE" {
@@ -200,6 +201,7 @@ func (e *Engine) Capacity() (c trial.Capacity, err error) {
 		host, cpus := event.Bytes(n.Resources["memory"]), n.Resources["CPU"]
 		c.Host += host
 		c.NodeHost = max(c.NodeHost, host)
+		c.Nodes[n.NodeID] = host
 		c.CPUs += cpus
 		c.NodeCPUs = max(c.NodeCPUs, cpus)
 		cards += int(n.Resources["GPU"])

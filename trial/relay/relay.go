@@ -25,7 +25,12 @@ const (
 type Begin struct {
 	Host string `json:"host"`
 	Run  string `json:"run"` // in the store of that host
+	// Memory is what the machine, or the cgroup around the job, really has; 0: unknown.
+	Memory event.Bytes `json:"memory,omitempty"`
 }
+
+// Less reports whether a node has less than a job was given there.
+func (b Begin) Less(given event.Bytes) bool { return b.Memory > 0 && b.Memory < given }
 
 // record is one line of ours. One field is set.
 type record struct {
@@ -50,7 +55,7 @@ type Writer struct {
 func (w *Writer) Failed() error { return w.failed }
 
 // Begin writes where the attempt runs.
-func (w *Writer) Begin(host, run string) { w.write(record{Begin: &Begin{host, run}}) }
+func (w *Writer) Begin(b Begin) { w.write(record{Begin: &b}) }
 
 // Happened hands on output or a report.
 func (w *Writer) Happened(h trial.Happening) {

@@ -16,7 +16,7 @@ func TestStreamSurvivesAnyCut(t *testing.T) {
 	w := Writer{Out: &stream, ID: "a-1"}
 	program := []string{"loss=0.", "5\n", "bar \x1e 10%\r", "\x1ememroom:b-1 {\"end\":{}}\n",
 		"\x1ememroom:a-1 not json\n", "last line without its end \x1ememro"}
-	w.Begin("node3", "run7")
+	w.Begin(Begin{Host: "node3", Run: "run7"})
 	for i, text := range program {
 		w.Happened(trial.Happening{Output: []byte(text), Step: -1})
 		w.Happened(trial.Happening{Values: map[string]float64{"loss": float64(i), "x": math.NaN()},

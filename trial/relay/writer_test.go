@@ -16,7 +16,7 @@ import (
 func TestRecordsOnTheWire(t *testing.T) {
 	var stream bytes.Buffer
 	w := Writer{Out: &stream, ID: "t3-a1"}
-	w.Begin("node3", "run7")
+	w.Begin(Begin{Host: "node3", Run: "run7"})
 	w.Happened(trial.Happening{Values: map[string]float64{"loss": 0.5}, Step: 2, Final: true})
 	want := "\x1ememroom:t3-a1 {\"begin\":{\"host\":\"node3\",\"run\":\"run7\"}}\n" +
 		"\x1ememroom:t3-a1 {\"values\":{\"loss\":0.5},\"step\":2,\"final\":true}\n"
@@ -91,7 +91,7 @@ func TestFirstFailureIsKept(t *testing.T) {
 	for room, want := range map[int]string{0: "write 1", 1: "write 2", 3: "<nil>"} {
 		w := Writer{Out: &full{left: room}, ID: "a"}
 		for range 3 {
-			w.Begin("node", "run")
+			w.Begin(Begin{Host: "node", Run: "run"})
 		}
 		if got := fmt.Sprint(w.Failed()); got != want {
 			t.Errorf("room for %d: %s, want %s", room, got, want)

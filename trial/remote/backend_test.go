@@ -78,13 +78,17 @@ type played struct {
 	jobs    map[string]Status
 	output  map[string][]byte
 	stopped map[string]int
-	piece   int // bytes of output at a time, 0: all
+	nodes   map[string]event.Bytes
+	avoid   map[string]string // nodes, by job
+	piece   int               // bytes of output at a time, 0: all
 }
 
 func (p *played) Name() string { return "played" }
 
 func (p *played) Capacity() (trial.Capacity, error) {
-	return trial.Capacity{CPUs: 4, Host: p.host}, p.mute
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return trial.Capacity{CPUs: 4, Host: p.host, Nodes: p.nodes}, p.mute
 }
 
 func (p *played) Submit(jobs []Job) map[string]error {
@@ -96,6 +100,7 @@ func (p *played) Submit(jobs []Job) map[string]error {
 			failed[j.ID] = p.refuse
 			continue
 		}
+		p.avoid[j.ID] = fmt.Sprint(j.Avoid)
 		if _, there := p.jobs[j.ID]; !there {
 			p.jobs[j.ID] = Status{Phase: Queued}
 		}
@@ -142,7 +147,7 @@ func (p *played) set(id string, s Status) {
 func opened(t *testing.T) (*Backend, *played) {
 	t.Helper()
 	p := &played{host: event.GiB, jobs: map[string]Status{}, output: map[string][]byte{},
-		stopped: map[string]int{}}
+		stopped: map[string]int{}, avoid: map[string]string{}}
 	n := 0
 	b := &Backend{Engine: p, Poll: time.Millisecond,
 		New: func(l trial.Launch) (Job, error) {
@@ -156,9 +161,9 @@ func opened(t *testing.T) (*Backend, *played) {
 	return b, p
 }
 
-func begun(t *testing.T, b *Backend) string {
+func begun(t *testing.T, b *Backend, host event.Bytes) string {
 	t.Helper()
-	run, err := b.Prepare(trial.Launch{Host: event.GiB})
+	run, err := b.Prepare(trial.Launch{Host: host})
 	if err == nil {
 		err = b.Start(run)
 	}
@@ -185,7 +190,7 @@ func TestOutputComesOnceAndInOrder(t *testing.T) {
 	for _, piece := range []int{0, 1, 7} {
 		b, p := opened(t)
 		p.piece = piece
-		run := begun(t, b)
+		run := begun(t, b, event.GiB)
 		var out bytes.Buffer
 		w := relay.Writer{Out: &out, ID: run}
 		w.Happened(trial.Happening{Output: []byte("epoch 1\n")})
@@ -226,7 +231,7 @@ func TestOutputComesOnceAndInOrder(t *testing.T) {
 // TestJobsInAQueueAreNoOlder, and take nothing.
 func TestJobsInAQueueAreNoOlder(t *testing.T) {
 	b, p := opened(t)
-	run := begun(t, b)
+	run := begun(t, b, event.GiB)
 	for queued := false; !queued; time.Sleep(time.Millisecond) {
 		p.mu.Lock()
 		queued = len(p.jobs) > 0
@@ -241,11 +246,55 @@ func TestJobsInAQueueAreNoOlder(t *testing.T) {
 	}
 }
 
+// TestNodeThatHasLessThanItClaims: its job is tried again, it counts with what it has, and no job
+// that needs more is meant for it.
+func TestNodeThatHasLessThanItClaims(t *testing.T) {
+	for _, name := range []string{"a", "a.cluster"} {
+		b, p := opened(t)
+		notes := make(chan string, 9)
+		b.Note = func(text string) { notes <- text }
+		p.mu.Lock()
+		p.host, p.nodes = 5*event.GiB, map[string]event.Bytes{"a": 3 * event.GiB, "b": 2 * event.GiB}
+		p.mu.Unlock()
+		for c, _ := b.Capacity(); c.Host != 5*event.GiB; c, _ = b.Capacity() {
+			time.Sleep(time.Millisecond)
+		}
+		run := begun(t, b, 5*event.GiB/2)
+		var out bytes.Buffer
+		w := relay.Writer{Out: &out, ID: run}
+		w.Begin(relay.Begin{Host: name, Run: "x", Memory: event.GiB})
+		w.End(trial.Outcome{ExitCode: 125, Lost: true, Evidence: "too small"})
+		p.mu.Lock()
+		p.output[run], p.jobs[run] = out.Bytes(), Status{Phase: Ended, Cause: Exited, Code: 125}
+		p.mu.Unlock()
+		if _, end := until(b, run); !end.Lost || end.NotStarted != "" || end.Evidence != "too small" {
+			t.Errorf("%+v", end)
+		}
+		if note := <-notes; !strings.Contains(note, name+" has 1GiB of memory, not the 3GiB") {
+			t.Error(note)
+		}
+		if c, _ := b.Capacity(); c.Host != 3*event.GiB || c.NodeHost != 2*event.GiB-Overhead {
+			t.Errorf("%+v", c)
+		}
+		for size, want := range map[event.Bytes]string{event.GiB: "[a]", event.GiB / 2: "[]"} {
+			run := begun(t, b, size)
+			for got := ""; got == ""; time.Sleep(time.Millisecond) {
+				p.mu.Lock()
+				got = p.avoid[run]
+				p.mu.Unlock()
+				if got != "" && got != want {
+					t.Errorf("a job of %s avoids %s, want %s", size, got, want)
+				}
+			}
+		}
+	}
+}
+
 // TestStopIsAskedUntilItIsHeard, also of a job that waits; what ends then was stopped by us.
 func TestStopIsAskedUntilItIsHeard(t *testing.T) {
 	for _, phase := range []Phase{Queued, Running} {
 		b, p := opened(t)
-		run := begun(t, b)
+		run := begun(t, b, event.GiB)
 		p.set(run, Status{Phase: phase})
 		b.Stop(run)
 		b.Stop("another") // nobody knows it
@@ -269,7 +318,7 @@ func TestStopIsAskedUntilItIsHeard(t *testing.T) {
 func TestRefusedJobsAreNotTriedAgain(t *testing.T) {
 	b, p := opened(t)
 	p.refuse = errors.New("invalid account")
-	run := begun(t, b)
+	run := begun(t, b, event.GiB)
 	if _, end := until(b, run); end.NotStarted != "invalid account" || end.ExitCode != 125 {
 		t.Errorf("%+v", end)
 	}
@@ -282,7 +331,7 @@ func TestPreparedIsNotStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := begun(t, b)
+	run := begun(t, b, event.GiB)
 	p.mu.Lock()
 	p.refuse = errors.New("full") // ends the second one at its first try
 	p.mu.Unlock()

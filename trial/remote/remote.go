@@ -23,6 +23,7 @@ type Job struct {
 	Command []string // memroom run ... -- the program
 	Env     map[string]string
 	Dir     string
+	Avoid   []string // nodes that have less than it needs, whatever they say
 }
 
 // Phase is where a job stands.
@@ -96,7 +97,9 @@ type Backend struct {
 	mu       sync.Mutex
 	jobs     map[string]*running
 	capacity trial.Capacity
-	away     time.Time // since when it does not answer
+	claimed  map[string]event.Bytes // by nodes, as the cluster knows them
+	less     map[string]event.Bytes // what nodes really have that claim more
+	away     time.Time              // since when it does not answer
 }
 
 // running is an attempt that has not ended.
@@ -151,15 +154,58 @@ func (b *Backend) took(c trial.Capacity) {
 	if c.NodeHost == 0 {
 		c.NodeHost = c.Host
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.claimed = c.Nodes
+	if len(b.less) > 0 {
+		c.NodeHost = 0
+		for node, claimed := range c.Nodes {
+			has := claimed
+			if less := b.less[node]; less > 0 {
+				has = min(has, less)
+			}
+			c.Host -= claimed - has
+			c.NodeHost = max(c.NodeHost, has)
+		}
+	}
 	c.NodeHost -= Overhead
 	c.GPU = b.GPU
 	if b.Host > 0 {
 		c.Host = min(b.Host, c.Host)
 	}
-	c.NodeHost = min(c.NodeHost, c.Host)
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	c.HostFree, c.NodeHost = min(c.HostFree, c.Host), min(c.NodeHost, c.Host)
 	b.capacity = c
+}
+
+// hasLess keeps what a node really has that was given a job it cannot hold. Where the cluster has
+// another name for it, it is the smallest node that claims enough.
+func (b *Backend) hasLess(on relay.Begin, given event.Bytes) {
+	node := on.Host
+	b.mu.Lock()
+	if _, known := b.claimed[node]; !known {
+		for _, name := range slices.Sorted(maps.Keys(b.claimed)) {
+			claims := b.claimed[name]
+			least := b.claimed[node]
+			if claims >= given && b.less[name] == 0 && (least == 0 || claims < least) {
+				node = name
+			}
+		}
+	}
+	claims, known := b.claimed[node]
+	if known {
+		if b.less == nil {
+			b.less = map[string]event.Bytes{}
+		}
+		b.less[node] = on.Memory
+	}
+	b.mu.Unlock()
+	if known && b.Note != nil {
+		b.Note(fmt.Sprintf("node %s has %s of memory, not the %s that %s counts there: no trial that "+
+			"needs more is meant for it", on.Host, on.Memory, claims, b.Engine.Name()))
+	}
+	if c, err := b.Engine.Capacity(); err == nil {
+		b.took(c)
+	}
 }
 
 // Capacity is the last reading: a study asks often, a cluster is asked now and then.
@@ -269,6 +315,12 @@ func (b *Backend) submit() {
 	var jobs []Job
 	for _, id := range slices.Sorted(maps.Keys(b.jobs)) {
 		if r := b.jobs[id]; !r.submitted && !r.asked.IsZero() {
+			r.Avoid = nil
+			for _, node := range slices.Sorted(maps.Keys(b.less)) {
+				if b.less[node] < r.Launch.Host+Overhead {
+					r.Avoid = append(r.Avoid, node)
+				}
+			}
 			jobs = append(jobs, r.Job)
 		}
 	}
@@ -405,8 +457,12 @@ func (b *Backend) readOutput(r *running) {
 		}
 		b.mu.Lock()
 		r.read += int64(len(data))
+		begun := r.parser.Begun
 		happened := r.parser.Feed(data)
 		b.mu.Unlock()
+		if on := r.parser.Begun; on != begun && on.Less(r.Launch.Host) {
+			b.hasLess(*on, r.Launch.Host)
+		}
 		for _, h := range happened {
 			h.Run = r.ID
 			b.events <- h

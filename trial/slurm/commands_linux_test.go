@@ -244,7 +244,11 @@ func TestJobsOfAnEarlierProcess(t *testing.T) {
 // TestCardsAreAskedFor: as many as the trial has, one too.
 func TestCardsAreAskedFor(t *testing.T) {
 	for cards, want := range map[int]string{0: "", 1: "--gres=gpu:1", 3: "--gres=gpu:3"} {
-		args := strings.Join((&Engine{}).needs(trial.Launch{Cards: make([]int, cards)}), " ")
+		job := remote.Job{Launch: trial.Launch{Cards: make([]int, cards)}, Avoid: []string{"a", "b"}}
+		args := strings.Join((&Engine{}).needs(job), " ")
+		if !strings.Contains(args, "--exclude=a,b") {
+			t.Errorf("nodes to avoid: %s", args)
+		}
 		if strings.Contains(args, "--gres") != (want != "") || !strings.Contains(args, want) {
 			t.Errorf("%d cards: %s", cards, args)
 		}

@@ -111,6 +111,7 @@ func (e *Engine) Capacity() (trial.Capacity, error) {
 // given is taken off by the study itself, so it is not known here and counts as free: Slurm lets
 // a job wait that does not fit.
 func capacityOf(text string) (c trial.Capacity) {
+	c.Nodes = map[string]event.Bytes{}
 	for line := range strings.Lines(text) {
 		f := fields(line)
 		if down(f["State"]) {
@@ -122,6 +123,7 @@ func capacityOf(text string) (c trial.Capacity) {
 		host := event.Bytes(real-special) * event.MiB
 		c.Host += host
 		c.NodeHost = max(c.NodeHost, host)
+		c.Nodes[f["NodeName"]] = host
 		c.CPUs += cpus
 		c.NodeCPUs = max(c.NodeCPUs, cpus)
 		for i := range gpusOf(f["Gres"]) {
@@ -174,7 +176,7 @@ func (e *Engine) Submit(jobs []remote.Job) map[string]error {
 		if _, known := e.jobs[job.ID]; known {
 			continue
 		}
-		key := strings.Join(e.needs(job.Launch), " ")
+		key := strings.Join(e.needs(job), " ")
 		if groups[key] == nil {
 			order = append(order, key)
 		}
@@ -191,12 +193,16 @@ func (e *Engine) Submit(jobs []remote.Job) map[string]error {
 }
 
 // needs returns the arguments of sbatch for what a trial takes.
-func (e *Engine) needs(l trial.Launch) []string {
+func (e *Engine) needs(job remote.Job) []string {
+	l := job.Launch
 	mem := (l.Host + remote.Overhead + event.MiB - 1) / event.MiB
 	args := []string{fmt.Sprintf("--mem=%dM", mem),
 		fmt.Sprintf("--cpus-per-task=%d", max(1, int(math.Ceil(l.CPUs-1e-9))))}
 	if len(l.Cards) > 0 {
 		args = append(args, fmt.Sprintf("--gres=gpu:%d", len(l.Cards)))
+	}
+	if len(job.Avoid) > 0 {
+		args = append(args, "--exclude="+strings.Join(job.Avoid, ","))
 	}
 	return args
 }
@@ -219,7 +225,7 @@ func (e *Engine) submitGroup(jobs []remote.Job) error {
 	args := []string{"--parsable", "--no-requeue", "--nodes=1", "--ntasks=1",
 		"--job-name=" + e.JobName,
 		"--comment=" + tag, "--output=" + e.path(tag+"-%a.slurm"), "--open-mode=append"}
-	args = append(args, e.needs(jobs[0].Launch)...)
+	args = append(args, e.needs(jobs[0])...)
 	if len(jobs) > 1 {
 		args = append(args, fmt.Sprintf("--array=0-%d", len(jobs)-1))
 	}

@@ -36,7 +36,7 @@ NodeName=a3 CPUTot=128 Gres=gpu:h200:8 RealMemory=900000 State=IDLE+DRAIN
 NodeName=a4 CPUTot=8 Gres=(null) RealMemory=16000 State=DOWN*
 `)
 	if c.Host != 766000*event.MiB || c.NodeHost != 510000*event.MiB || c.CPUs != 96 ||
-		c.NodeCPUs != 64 || len(c.Cards) != 6 {
+		c.NodeCPUs != 64 || len(c.Cards) != 6 || len(c.Nodes) != 2 || c.Nodes["a2"] != 256000*event.MiB {
 		t.Errorf("%+v", c)
 	}
 }
