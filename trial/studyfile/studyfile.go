@@ -215,6 +215,10 @@ var ownKeys = []string{"name", "command", "metric", "mode", "search", "scheduler
 	"max_time", "time_budget", "parameters"}
 
 func own(tree map[string]any) (*File, error) {
+	if tree["version"] != nil && tree["created"] != nil {
+		return nil, fmt.Errorf("it is what memroom keeps of the study %v: `memroom tune resume %[1]v` "+
+			"goes on with it, and `memroom tune show %[1]v` prints it", tree["name"])
+	}
 	r := &reader{tree: tree}
 	f := &File{Kind: "own", Name: r.text("name"), Command: r.texts("command"),
 		Metric: r.text("metric"), Mode: r.text("mode"), Method: trial.Method(r.text("search")),

@@ -79,6 +79,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		"command: x\nenv: [1]":                          "env must be a table",
 		"command: x\nparameters: [1]":                   "parameters must be a table",
 		"command: [x\n":                                 "s.yaml",
+		"version: 1\nname: a\ncreated: x\ncommand: [x]": "memroom tune resume a",
 		"method: guess\nparameters: {a: 1}":             "method guess",
 		"kind: Experiment":                              "no spec",
 		"kind: Experiment\nspec: {a: 1}\nb: [":          "s.yaml",
