@@ -22,6 +22,7 @@ type Grown struct {
 	Worker bool        `json:"worker,omitempty"` // in a child of the program
 	// weights: what grew there are gradients and the state of the optimizer
 	weights bool
+	runs    string // the method of a model that runs below the last line
 }
 
 // Line is a place in the user's code.
@@ -92,6 +93,12 @@ func Filled(grown []Grown, limit event.Bytes) *event.Finding {
 	if len(at.Lines) == 0 {
 		return severalLines(grown, held, limit)
 	}
+	if at.Lines[0].Name == "<module>" && len(at.Lines) == 1 {
+		// a call of the whole program, as main(), is no place
+		if inside := below(grown, at.Lines[0]); len(inside) > 1 {
+			return severalLines(inside, held, limit)
+		}
+	}
 	at.weights = at.trains() && withWeights(grown)
 	line := at.Lines[len(at.Lines)-1]
 	f := &event.Finding{Kind: "filled", Detail: "filled", Severity: event.SeverityError,
@@ -107,6 +114,36 @@ func Filled(grown []Grown, limit event.Bytes) *event.Finding {
 	}
 	at.explain(f)
 	return f
+}
+
+// below sums the growth up by the line that one line had called.
+func below(grown []Grown, outermost Line) (inside []Grown) {
+	for _, g := range grown {
+		if len(g.Lines) < 2 || g.Lines[0].Frame != outermost.Frame {
+			continue
+		}
+		g.runs, g.Lines = modelMethod(g.Lines[2:]), g.Lines[:2]
+		same := slices.IndexFunc(inside, func(h Grown) bool {
+			return h.Lines[1].Frame == g.Lines[1].Frame
+		})
+		if same < 0 {
+			inside = append(inside, g)
+			continue
+		}
+		inside[same].Bytes += g.Bytes
+		inside[same].runs = cmp.Or(inside[same].runs, g.runs)
+	}
+	return inside
+}
+
+// modelMethod returns the method of a model that one of the lines stands in.
+func modelMethod(lines []Line) string {
+	for _, line := range lines {
+		if line.Name == "forward" || line.Name == "training_step" {
+			return line.Name
+		}
+	}
+	return ""
 }
 
 // severalLines returns the finding where no single line has most of the growth: the two largest.
@@ -184,7 +221,7 @@ var importing = lazyregexp.New(`^(?:import\s+\w|from\s+[\w.]+\s+import\b)`)
 
 func reached(held, limit event.Bytes) string {
 	if limit > 0 {
-		return fmt.Sprintf("%s of %s", min(held, limit), limit)
+		return fmt.Sprintf("%s of %s", min(held, limit), limit.AsSet())
 	}
 	return held.String()
 }
@@ -222,6 +259,9 @@ func deepest(grown []Grown) (at Grown) {
 		}
 	}
 	at.Called, at.Worker = largest.Called, largest.Worker
+	for _, g := range grown {
+		at.runs = cmp.Or(at.runs, modelMethod(g.Lines[min(len(at.Lines), len(g.Lines)):]))
+	}
 	for n := len(at.Lines) - 1; n > 0 && !stores.MatchString(at.Lines[n].Code) &&
 		gathers.MatchString(at.Lines[n-1].Code); n-- {
 		at.Called, at.Lines = at.Lines[n].Name, at.Lines[:n]
@@ -273,7 +313,7 @@ func (g Grown) remedies() []string {
 		return []string{string(remedy.OptimizerAdafactor), string(remedy.RaiseLimit)}
 	}
 	line := g.Lines[len(g.Lines)-1]
-	words := line.Code + " " + line.Name + "(self) " + g.Called
+	words := line.Code + " " + line.Name + "(self) " + g.Called + " " + g.runs + "(self)"
 	for _, r := range readers {
 		if r.pattern.MatchString(words) {
 			return r.remedies

@@ -28,7 +28,8 @@ func TestFilledNamesTheLineThatHolds(t *testing.T) {
 	line := func(n int, code string) Line {
 		return Line{Frame: event.Frame{File: "/home/u/train.py", Line: n, Name: "f"}, Code: code}
 	}
-	main := line(50, "main()")
+	main, forward, module := line(50, "main()"), line(70, "a = self.d1(x)"), line(50, "main()")
+	forward.Name, module.Name = "forward", "<module>"
 	collect := line(20, "images = [decode(p) for p in paths]")
 	for _, c := range []struct {
 		name  string
@@ -74,6 +75,11 @@ func TestFilledNamesTheLineThatHolds(t *testing.T) {
 			{Lines: []Line{line(3, "frame = pd.read_csv(path)")}, Bytes: 300 * mib, Held: 300 * mib},
 			{Lines: []Line{line(4, "frame = frame.sample(frac=1)")}, Bytes: 250 * mib, Held: 700 * mib}},
 			"by 300MiB at `frame = pd.read_csv(path)` at train.py:3, by 250MiB at"},
+		{"lines below the call of the whole program", []Grown{
+			{Lines: []Line{module, line(7, "pred = net(img)"), forward}, Bytes: 200 * mib},
+			{Lines: []Line{module, line(8, "loss.backward()")}, Bytes: 260 * mib},
+			{Lines: []Line{module, line(7, "pred = net(img)")}, Bytes: 100 * mib, Held: 600 * mib}},
+			"by 300MiB at `pred = net(img)` at train.py:7, by 260MiB at `loss.backward()`"},
 		{"it was there before anybody looked", []Grown{
 			{Lines: []Line{main}, Bytes: 100 * mib, Held: 700 * mib}}, ""},
 		{"nothing was seen", nil, ""},

@@ -108,6 +108,18 @@ func inUnit(size uint64, unit int) string {
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 }
 
+// AsSet writes a limit as a person sets it: 1500MiB, where String rounds to 1.46GiB. A size that
+// nobody would type is written as String does.
+func (b Bytes) AsSet() string {
+	const longest = 10_000 // of a unit
+	for unit := len(units) - 1; unit >= 2 && b > 0; unit-- {
+		if size := Bytes(units[unit].size); b%size == 0 && b/size < longest {
+			return strconv.FormatInt(int64(b/size), 10) + units[unit].name
+		}
+	}
+	return b.String()
+}
+
 // UnmarshalText lets Bytes be a flag or a config value.
 func (b *Bytes) UnmarshalText(text []byte) error {
 	v, err := ParseBytes(string(text))

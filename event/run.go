@@ -37,7 +37,7 @@ func (r Run) Again(flags ...string) string {
 		limit Bytes
 	}{{"--host-mem", r.HostMem}, {"--gpu-mem", r.GPUMem}} {
 		if own.limit > 0 && !slices.Contains(flags, own.flag) {
-			words = append(words, own.flag, own.limit.String())
+			words = append(words, own.flag, own.limit.AsSet())
 		}
 	}
 	return strings.Join(append(words, "--"), " ") + " " + r.typed()

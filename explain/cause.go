@@ -284,8 +284,8 @@ func byNeighbour(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if float64(others) >= neighbourShare*float64(*c.Capacity) && c.Requested != nil &&
 		others > *c.Requested && (5*others >= *c.Capacity || c.Allocated == nil ||
 		float64(*c.Allocated) < 0.7*float64(*c.Capacity)) {
-		j := because(CauseNeighbour, left, 0.85, "%d other process(es) hold %s of the card's %s",
-			len(c.Neighbours), others, *c.Capacity)
+		j := because(CauseNeighbour, left, 0.85, "%s of the card's %s are held by %s", others,
+			*c.Capacity, event.Count(len(c.Neighbours), "other process"))
 		for _, n := range c.Neighbours {
 			if n.Name != "" {
 				j = j.also("process %d (%s) holds %s, as a table in the log lists it", n.PID, n.Name, n.Bytes)
@@ -303,8 +303,9 @@ func byNeighbour(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	}
 	if n := len(c.Neighbours); n > 0 && others == 0 {
 		j := because(CauseNeighbour, left, 0.75,
-			"%s of the card's %s are not this program's: the message lists %d other process(es) on it and counts "+
-				"0 bytes for each, as drivers do inside of containers", rest, *c.Capacity, n)
+			"%s of the card's %s are not this program's: the message lists %s on it and counts "+
+				"0 bytes for each, as drivers do inside of containers", rest, *c.Capacity,
+			event.Count(n, "other process"))
 		if n >= manyContexts-1 && left == "" {
 			j.detail = "ranks_on_card"
 			j = j.also("so many at once are mostly ranks of the same job, which did not select their own card")

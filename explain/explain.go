@@ -365,8 +365,8 @@ func account(c *trace.Crash) []AccountLine {
 	add("of these in private pools (CUDA graphs)", c.Private)
 	add("idle in the allocator's pool", c.Idle)
 	if n := neighbourBytes(c); n > 0 && c.Framework != "ray" {
-		lines = append(lines, AccountLine{fmt.Sprintf("held by %d other process(es)",
-			len(c.Neighbours)), n})
+		lines = append(lines, AccountLine{"held by " +
+			event.Count(len(c.Neighbours), "other process"), n})
 	}
 	add("free", c.Free)
 	if rest := unlisted(c); rest > 0 {

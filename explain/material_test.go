@@ -172,7 +172,7 @@ func TestTheFullCardIsNotRecommended(t *testing.T) {
 // limit, not a container's.
 func TestARunsOwnLimitIsNamed(t *testing.T) {
 	v := &event.Verdict{ExitCode: 137, Signal: "SIGKILL", IsOOM: true, Where: event.WhereCgroup,
-		KilledBy: "cgroup", Evidence: []string{"oom_kill of the run's own cgroup rose by 1"}}
+		KilledBy: "cgroup", Evidence: []string{"the kernel killed 1 process of the run's own cgroup for memory"}}
 	x := explain.Explain(explain.Material{Verdict: v, HostLimit: 400 * event.MiB})
 	if x.Capacity == nil || *x.Capacity != 400*event.MiB || !strings.Contains(x.Verdict, "400MiB") {
 		t.Errorf("the limit is missing: %+v", x)

@@ -154,8 +154,7 @@ func (s *Setup) loading(m *models.Model, processes event.Bytes) LoadNeed {
 	case s.LoadIn != "":
 		load.Host = 0
 		load.Card = event.Bytes(packed + unpacked)
-		load.How = "weights go to the card one by one and are packed there: the largest is there with " +
-			"the packed ones in half precision"
+		load.How = "weights go to the card one by one, in half precision, and are packed there"
 	case s.Shard == "zero3":
 		load.Host = processes * min(shardFile, load.Mapped)
 		load.Card = load.Card/event.Bytes(s.spreadRanks()) + event.Bytes(2*largest)

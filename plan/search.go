@@ -64,6 +64,9 @@ func FindCheapest(s Setup, t Target, allowed func(*remedy.Remedy) bool) (*Ladder
 		return nil, err
 	}
 	s = *before.Setup
+	if before.Fits != nil && *before.Fits {
+		return &Ladder{Fits: true, Slowdown: 1, Setup: &s, After: before}, nil
+	}
 	ladder, err := climbTo(s, t, usable(s, allowed), before)
 	if err != nil || ladder.Fits {
 		return ladder, err

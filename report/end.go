@@ -299,9 +299,10 @@ func (e End) hostWhy() string {
 		// the limit of a cgroup kills; it makes no request fail
 		return fmt.Sprintf("a request for memory was refused, though its processes held %s at most, "+
 			"of the %s of --host-mem: it was very large, or another limit (ulimit -v, -d) is lower.",
-			e.heldByHost(), e.Run.HostMem)
+			e.heldByHost(), e.Run.HostMem.AsSet())
 	case e.Run.HostMem > 0:
-		return fmt.Sprintf("its processes reached the limit of %s (--host-mem).", e.Run.HostMem)
+		return fmt.Sprintf("its processes reached the limit of %s (--host-mem).",
+			e.Run.HostMem.AsSet())
 	case e.Verdict.KilledBy == "slurm":
 		return fmt.Sprintf("its processes reached Slurm's limit%s.", limitOf(limit))
 	case e.Verdict.KilledBy == "cgroup" || e.Verdict.Where == event.WhereCgroup:
@@ -323,7 +324,7 @@ func limitOf(limit event.Bytes) string {
 	if limit == 0 {
 		return ""
 	}
-	return " of " + limit.String()
+	return " of " + limit.AsSet()
 }
 
 // cardWhy reads the sizes from what the framework said.
@@ -371,9 +372,10 @@ func (e End) triedWhy(t fit.Tried) string {
 	case t.OutOf == event.WhereGPU || t.OutOf == event.WhereMPS:
 		return ""
 	case e.Run.HostMem > 0:
-		return fmt.Sprintf("its processes reached the limit of %s (--host-mem).", e.Run.HostMem)
+		return fmt.Sprintf("its processes reached the limit of %s (--host-mem).",
+			e.Run.HostMem.AsSet())
 	case t.HostLimit > 0:
-		return fmt.Sprintf("its processes reached the limit of %s.", t.HostLimit)
+		return fmt.Sprintf("its processes reached the limit of %s.", t.HostLimit.AsSet())
 	}
 	return "its processes used all memory that there was."
 }
@@ -382,7 +384,7 @@ func over(limit event.Bytes) string {
 	if limit == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; the limit is %s (--gpu-mem)", limit)
+	return fmt.Sprintf("; the limit is %s (--gpu-mem)", limit.AsSet())
 }
 
 // asSentence ends a text as a sentence.
@@ -489,11 +491,11 @@ func (e End) memory() []string {
 		line := "host: peak " + peak.String()
 		switch limit, others := e.Peaks.HostLimit, e.Peaks.HostOthers; {
 		case limit > peak+others:
-			line += fmt.Sprintf(" of %s, %s left", limit, limit-others-peak)
+			line += fmt.Sprintf(" of %s, %s left", limit.AsSet(), limit-others-peak)
 		case limit > 0 && peak > limit: // one that makes the job wait, or shared pages counted twice
-			line += fmt.Sprintf(", %s above the limit of %s", peak-limit, limit)
+			line += fmt.Sprintf(", %s above the limit of %s", peak-limit, limit.AsSet())
 		case limit > 0:
-			line += fmt.Sprintf(" of %s, nothing left", limit)
+			line += fmt.Sprintf(" of %s, nothing left", limit.AsSet())
 		}
 		if e.Peaks.HostOthers > 0 {
 			line += fmt.Sprintf(", other processes held %s", e.Peaks.HostOthers)
@@ -559,8 +561,8 @@ func (e End) found() []string {
 		lines = append(lines, f.Title+atLine(f)+e.help(f))
 	}
 	if len(shown) > most {
-		lines = append(lines, fmt.Sprintf("%d more findings: memroom show %s", len(shown)-most,
-			e.Run.ID))
+		lines = append(lines, fmt.Sprintf("%s: memroom show %s",
+			event.Count(len(shown)-most, "more finding"), e.Run.ID))
 	}
 	return lines
 }

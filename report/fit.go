@@ -137,7 +137,7 @@ func peakWords(t fit.Tried) string {
 		if limit == 0 {
 			return ""
 		}
-		return " of " + limit.String()
+		return " of " + limit.AsSet()
 	}
 	switch {
 	case t.Reserved > 0:

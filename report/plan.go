@@ -205,14 +205,17 @@ func planHost(h *plan.HostNeed) string {
 // planLoading describes how much memory reading the model from its files takes.
 func planLoading(h *plan.HostNeed) string {
 	l := h.Loading
-	host := fmt.Sprintf("no host memory of its own (%s of files are mapped)", l.Mapped)
+	card, host := "the card", fmt.Sprintf("no host memory but its files, mapped (%s)", l.Mapped)
+	if h.Processes > 1 {
+		card = "each card"
+	}
 	if l.Host > 0 {
 		host = fmt.Sprintf("%s of host memory", l.Host)
 		if h.Processes > 1 {
 			host += fmt.Sprintf(" for %d processes on a machine", h.Processes)
 		}
 	}
-	return fmt.Sprintf("while the model loads it takes %s of each card and %s: %s", l.Card, host, l.How)
+	return fmt.Sprintf("loading the model takes %s of %s and %s: %s", l.Card, card, host, l.How)
 }
 
 // planReach describes how far batch and sequence could go.

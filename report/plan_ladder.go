@@ -19,7 +19,8 @@ func Ladder(w io.Writer, l *plan.Ladder, color bool) error {
 	case !l.Fits:
 		fmt.Fprintf(&b, "does not fit: %s\n", l.Reason)
 	case len(l.Rungs) == 0:
-		fmt.Fprintf(&b, "fits without changes: needs %s\n", l.After.DevicePeak)
+		fmt.Fprintf(&b, "fits without changes: needs %s, at most %s\n", l.After.DevicePeak,
+			l.After.High)
 	default:
 		fmt.Fprintf(&b,
 			"fits with these changes; a sample takes about %.2f times as long:\n\n", l.Slowdown)

@@ -128,10 +128,10 @@ func hostLine(s event.Summary) []string {
 	if s.Peaks.Resident == 0 {
 		return nil
 	}
-	line := fmt.Sprintf("host memory  peak %s (%s with what can be dropped), in %s", peak,
+	line := fmt.Sprintf("host memory  peak %s (%s with file pages), in %s", peak,
 		s.Peaks.Resident, processes(s.Peaks.Processes))
 	if s.Peaks.HostLimit > 0 {
-		line += fmt.Sprintf("; %s of %s left", s.Peaks.HostLeft(), s.Peaks.HostLimit)
+		line += fmt.Sprintf("; %s of %s left", s.Peaks.HostLeft(), s.Peaks.HostLimit.AsSet())
 		if s.Peaks.HostOthers > 0 {
 			line += fmt.Sprintf(", other processes held %s", s.Peaks.HostOthers)
 		}
@@ -168,7 +168,7 @@ func latest(findings []event.Finding) []event.Finding {
 	for i, f := range findings {
 		again := slices.ContainsFunc(findings[i+1:],
 			func(later event.Finding) bool {
-				return later.Kind == f.Kind && (later.Title == f.Title || sameLeak(f, later))
+				return later.Kind == f.Kind && (later.Title == f.Title || sameButFigures(f, later))
 			})
 		if !again {
 			kept = append(kept, f)
@@ -180,9 +180,9 @@ func latest(findings []event.Finding) []event.Finding {
 // figures are the numbers and sizes of a title.
 var figures = regexp.MustCompile(`[\d.]+([KMGT]i)?B?`)
 
-// sameLeak reports whether two attempts found one leak: only the figures differ.
-func sameLeak(a, b event.Finding) bool {
-	return a.Kind == "leak" && a.Memory == b.Memory &&
+// sameButFigures reports whether two attempts found the same: only the figures differ.
+func sameButFigures(a, b event.Finding) bool {
+	return a.Memory == b.Memory &&
 		figures.ReplaceAllString(a.Title, "") == figures.ReplaceAllString(b.Title, "") &&
 		slices.Equal(a.Frames, b.Frames)
 }

@@ -21,7 +21,7 @@ func TestRunSummary(t *testing.T) {
 	var out bytes.Buffer
 	RunSummary(&out, s)
 	for _, want := range []string{"OUT OF MEMORY: GPU memory, rank 2 after 3 min 20 s",
-		"peak 1GiB (2GiB with what can be dropped)", "7GiB of 8GiB left",
+		"peak 1GiB (2GiB with file pages)", "7GiB of 8GiB left",
 		"peak 139GiB of 140GiB, 1GiB left (allocated 130GiB, reserved 138GiB)",
 		"12, 3.25 ms each"} {
 		if !strings.Contains(out.String(), want) {

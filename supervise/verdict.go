@@ -133,11 +133,10 @@ func byCounters(e Evidence, v *event.Verdict) bool {
 	case own <= 0 && e.State.Limit == LimitScope && scope > 0 &&
 		(diedByKill(e) || stoppedBySystemd(e)):
 		v.Evidence = append(v.Evidence,
-			fmt.Sprintf("oom_kill of the cgroup around the run's scope rose by %d", scope))
+			kills(scope, "the cgroup around the run's scope"))
 		e.ownKill(v)
 	case own > 0:
-		v.Evidence = append(v.Evidence, fmt.Sprintf("oom_kill of the run's own cgroup rose by %d",
-			own))
+		v.Evidence = append(v.Evidence, kills(own, "the run's own cgroup"))
 		e.ownKill(v)
 	case e.State.Cgroup != "" && len(e.Kernel) == 0:
 		return false // its counter is exact, and did not rise
@@ -145,7 +144,7 @@ func byCounters(e Evidence, v *event.Verdict) bool {
 		return false
 	case around > 0 && (e.EnclosingLimit > 0 || !e.isElsewhere()):
 		v.Evidence = append(v.Evidence,
-			fmt.Sprintf("oom_kill of the enclosing cgroup %s rose by %d", e.EnclosingName, around))
+			kills(around, "the enclosing cgroup "+e.EnclosingName))
 		v.KilledBy, v.Where = "cgroup", event.WhereCgroup
 		if e.EnclosingLimit == 0 {
 			v.KilledBy, v.Where = "kernel", event.WhereHost
@@ -179,6 +178,11 @@ func byCounters(e Evidence, v *event.Verdict) bool {
 	return true
 }
 
+// kills words what the kernel's counter of a cgroup has counted.
+func kills(n int64, where string) string {
+	return fmt.Sprintf("the kernel killed %s of %s for memory", event.Count(n, "process"), where)
+}
+
 // isElsewhere reports whether kills that were counted cannot be of this run where no limit is
 // around it: the kernel's log names none of it, and the machine had room. A process that was moved
 // into another cgroup may be counted where it came from.
@@ -201,7 +205,7 @@ func (e Evidence) ownKill(v *event.Verdict) {
 		v.KilledBy, v.Where = "cgroup", event.WhereCgroup
 		if e.State.HostLimit > 0 {
 			v.Evidence = append(v.Evidence,
-				"the limit of --host-mem is "+e.State.HostLimit.String())
+				"the limit of --host-mem is "+e.State.HostLimit.AsSet())
 		}
 	case e.EnclosingLimit > 0:
 		v.KilledBy, v.Where = "cgroup", event.WhereCgroup

@@ -2,23 +2,28 @@
 // files is only text.
 
 const units = [
+  ["PiB", 2 ** 50],
   ["TiB", 2 ** 40],
   ["GiB", 2 ** 30],
   ["MiB", 2 ** 20],
   ["KiB", 2 ** 10],
 ];
 
-/** 1610612736 -> "1.5 GiB" */
+/** 1610612736 -> "1.5GiB": as the terminal writes it. */
 export function bytes(n) {
   if (n < 0) return "-" + bytes(-n);
-  for (const [name, size] of units) {
-    if (n >= size) return `${trim(n / size)} ${name}`;
+  for (const [i, [name, size]] of units.entries()) {
+    if (n < size) continue;
+    const text = (n / size).toFixed(2).replace(/\.?0+$/, "");
+    return text === "1024" && i > 0 ? `1${units[i - 1][0]}` : text + name;
   }
-  return `${n} B`;
+  return `${n}B`;
 }
 
-function trim(x) {
-  return x >= 100 ? x.toFixed(0) : x.toFixed(2).replace(/\.?0+$/, "");
+/** A limit as a person sets it: "1500MiB", where bytes rounds to "1.46GiB". */
+export function limit(n) {
+  const unit = units.slice(0, 4).find(([, size]) => n % size === 0 && n / size < 10000);
+  return unit && n > 0 ? `${n / unit[1]}${unit[0]}` : bytes(n);
 }
 
 const whole = new Intl.NumberFormat("en");

@@ -3,7 +3,7 @@
 // The view takes its data from a source, so that the served page and the page in one file are the
 // same: {record, series(from, to, points), account(ms), events(), reports(), log(stream)}.
 
-import { bytes, clock, count, duration, el, percent, span, when } from "memroom/format.js";
+import { bytes, clock, count, duration, el, limit, percent, span, when } from "memroom/format.js";
 import { Course, inks, phaseInk } from "memroom/course.js";
 import { fromText, judgement, roomBar, stateMark, worthShowing } from "memroom/rooms.js";
 import { became, nameOf } from "memroom/rooms.js";
@@ -171,8 +171,8 @@ export class RunView {
       used: "in use",
       reserved: "reserved by the allocator",
       allocated: "allocated",
-      resident: "resident, with what can be dropped",
-      cgroup: "the cgroup's count",
+      resident: "with the files it has read",
+      cgroup: "as the kernel counts it for the limit",
     };
     const drawn = new Set(
       (this.course.lanes || [])
@@ -404,8 +404,8 @@ export class RunView {
       ["exit code", r.exit_code === undefined ? "" : String(r.exit_code)],
       ["group", run.group],
       ["tags", (run.tags || []).join(", ")],
-      ["limit on host memory", run.host_mem ? bytes(run.host_mem) : ""],
-      ["limit on GPU memory", run.gpu_mem ? bytes(run.gpu_mem) : ""],
+      ["limit on host memory", run.host_mem ? limit(run.host_mem) : ""],
+      ["limit on GPU memory", run.gpu_mem ? limit(run.gpu_mem) : ""],
       ["memroom", run.version],
       [
         "cost of watching",
@@ -551,7 +551,7 @@ export function accountBox(name, account) {
   return el(
     "div",
     { class: "account" },
-    el("h3", {}, `${name}: ${bytes(account.limit)}`),
+    el("h3", {}, `${name}: ${limit(account.limit)}`),
     bar,
     el("table", {}, el("tbody", {}, ...rows)),
   );

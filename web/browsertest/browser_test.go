@@ -361,7 +361,7 @@ func TestInjectedScriptsDoNotRun(t *testing.T) {
 func TestStatesOfSeveralDevices(t *testing.T) {
 	_, _, states := writeSnapshots(t)
 	p := openTab(t, page(t, states))
-	if text := eval[string](p, `document.getElementById("moment-text").textContent`); !strings.Contains(text, "when the snapshot was taken: 8 MiB allocated, 20 MiB reserved") {
+	if text := eval[string](p, `document.getElementById("moment-text").textContent`); !strings.Contains(text, "when the snapshot was taken: 8MiB allocated, 20MiB reserved") {
 		t.Errorf("the moment is %q", text)
 	}
 	before := eval[[]string](p, `[...document.getElementById("device").options].map((o) => o.textContent)`)

@@ -338,7 +338,7 @@ func TestBadFilesAreSaid(t *testing.T) {
 	}
 	p := openAddress(t, s.url+"/snapshots"+s.ask, ".drop")
 	for _, c := range []struct{ file, says string }{{"empty.pickle", "empty"},
-		{"large.pickle", "1 MiB"}} {
+		{"large.pickle", "1MiB"}} {
 		p.run(chromedp.SetUploadFiles("#file", []string{filepath.Join(dir, c.file)}))
 		p.until(fmt.Sprintf(`document.querySelector(".problem") && document.querySelector(".problem").textContent.includes(%q)`, c.says))
 	}
