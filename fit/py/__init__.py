@@ -41,7 +41,7 @@ def install(remedies: Any, say: Callable[..., Any]) -> None:
     def before_tensorflow(_: Any) -> None:
         from .memory import heap
 
-        say("note", heap.spare_for_tensorflow(), id="micro_batch")
+        say("note", heap.spare_for_tensorflow())  # no remedy has met a batch yet
 
     if any((r.get("params") or {}).get("limit") for r in remedies):  # of host memory
         imports.before_import("tensorflow", before_tensorflow)
