@@ -7,22 +7,27 @@ all its processes, our server's whole memory included. "in all" is the same with
 process had before: Python and the libraries that it imports. A reader that is not through after
 --seconds is stopped, and the rows until then count.
 
+The first column is one of ten classes, by which the rows are sorted: "mixed" is how many classes a
+batch holds on average, in hundredths of a perfect shuffle's.
+
 Ours runs with several budgets, and below each table every peer that shuffles is set beside the
 fastest of ours that adds no more memory than it does. A budget of 64 MiB holds the same window, so
 the order is the same as with 128 MiB; the smaller ones have smaller windows, down to 10,240 rows,
 which is what the peers' buffers of 10,000 rows mix.
 
 Peers shuffle as far as they can. pyarrow has no shuffle: it reads in order, which is less work, or
-two row groups at a time whose rows are mixed with NumPy, which is what a careful user writes. With
+16 MiB at a time whose rows are mixed with NumPy, which is what a careful user writes. With
 --step every batch is followed by so many milliseconds of work on one core, and two shares of the
 time are printed, the first batch included: blocked, while no batch was ready (ours only), and all
 that was not work, which the cost of the calls themselves adds to.
-WebDataset and Mosaic's streaming read rows that were converted for them, at most 100,000.
+Tar files hold 100,000 rows, as WebDataset writes them; Mosaic's streaming reads as many, converted
+for it. Images are 4,000 JPEG files in ten folders, batches of 64, decoded in two workers.
 
     MEMROOM_BINARY=bin/memroom $(bench/feed/peers) bench/feed/stream.py [--rows N] [--formats csv]
 """
 
 import argparse
+import io
 import json
 import os
 import subprocess
@@ -40,23 +45,39 @@ BATCH = 1024
 BLOCKED = [0.0]
 SERVER_LEAVES = 3.0  # seconds
 CONVERTED = 100_000  # rows at most, for readers with files of their own
+CLASSES = 10
+IMAGES = 4_000
 
 
 def make(folder, rows, formats, only):
     import numpy
     import pyarrow
     import pyarrow.csv
+    import pyarrow.feather
     import pyarrow.parquet
 
     data = numpy.random.default_rng(1).normal(size=(rows, COLUMNS)).astype("f4")
+    data[:, 0] = numpy.arange(rows) * CLASSES // rows
     table = pyarrow.table({"x%d" % i: data[:, i] for i in range(COLUMNS)})
     if "npy" in formats:
         numpy.save(os.path.join(folder, "a.npy"), data)
         if not only:
-            convert(folder, data[:CONVERTED])
+            convert(folder, data[:: max(1, rows // CONVERTED)])
     if "parquet" in formats:
         path = os.path.join(folder, "a.parquet")
         pyarrow.parquet.write_table(table, path, row_group_size=131072)
+    if "arrow" in formats:
+        pyarrow.feather.write_feather(
+            table, os.path.join(folder, "a.arrow"), compression="uncompressed"
+        )
+    if "tar" in formats:
+        import webdataset
+
+        with webdataset.TarWriter(os.path.join(folder, "a.tar")) as out:
+            for i, row in enumerate(data[:: max(1, rows // CONVERTED)]):
+                out.write({"__key__": "%08d" % i, "npy": row, "cls": int(row[0])})
+    if "images" in formats:
+        pictures(os.path.join(folder, "a.images"))
     if "csv" in formats:
         pyarrow.csv.write_csv(table, os.path.join(folder, "a.csv"))
     if "jsonl" in formats:
@@ -66,22 +87,25 @@ def make(folder, rows, formats, only):
 
 def convert(folder, data):
     try:
-        import webdataset
-
-        with webdataset.TarWriter(os.path.join(folder, "a.tar")) as out:
-            for i, row in enumerate(data):
-                out.write({"__key__": "%08d" % i, "npy": row})
-    except ImportError:
-        pass
-    try:
         import streaming
-
-        columns = {"x": "ndarray:float32:%d" % COLUMNS}
-        with streaming.MDSWriter(out=os.path.join(folder, "mds"), columns=columns) as out:
-            for row in data:
-                out.write({"x": row})
     except ImportError:
-        pass
+        return
+    columns = {"x": "ndarray:float32:%d" % COLUMNS}
+    with streaming.MDSWriter(out=os.path.join(folder, "mds"), columns=columns) as out:
+        for row in data:
+            out.write({"x": row})
+
+
+def pictures(folder):
+    import numpy
+    from PIL import Image
+
+    coarse = numpy.random.default_rng(1).integers(0, 256, (IMAGES, 12, 12, 3), dtype="u1")
+    for i, pixels in enumerate(coarse):
+        place = os.path.join(folder, "class%d" % (i * CLASSES // IMAGES))
+        os.makedirs(place, exist_ok=True)
+        image = Image.fromarray(pixels).resize((160, 160), Image.Resampling.BICUBIC)
+        image.save(os.path.join(place, "%05d.jpg" % i))
 
 
 def memroom_stream(path, budget="128MiB", window="16MiB"):
@@ -94,78 +118,117 @@ def memroom_stream(path, budget="128MiB", window="16MiB"):
     yield stream.schema  # the index is made before the epoch, as it is made once
     for batch in stream:
         BLOCKED[0] = stream._passed[2]  # seconds in which no batch was ready
-        yield len(next(iter(batch.values())))
+        first = next(iter(batch.values()))
+        yield first[:, 0] if first.ndim > 1 else first
+
+
+def memroom_torch(path):
+    import memroom
+    import torch
+
+    stream = memroom.Stream(path, batch_size=BATCH, budget="128MiB", window="16MiB", shuffle=True)
+    yield stream.schema
+    for batch in torch.utils.data.DataLoader(stream.torch(), batch_size=None, num_workers=2):
+        first = next(iter(batch.values()))
+        yield first[:, 0] if first.ndim > 1 else first
+
+
+def arrays(batch):
+    """Rows of a tar file as numbers, as the peer decodes them."""
+    import numpy
+
+    return {
+        "cls": batch["cls"].astype(int),
+        "x": numpy.stack([numpy.load(io.BytesIO(one)) for one in batch["npy"]]),
+    }
+
+
+def memroom_tar(path):
+    import memroom
+    import numpy  # noqa: F401
+
+    stream = memroom.Stream(path, batch_size=BATCH, budget="128MiB", shuffle=True).map(arrays)
+    yield stream.schema
+    for batch in stream:
+        yield batch["cls"]
+
+
+def memroom_images(path):
+    import memroom
+    import torch
+
+    stream = memroom.Stream(path, batch_size=64, budget="128MiB", shuffle=True).decode()
+    loader = torch.utils.data.DataLoader(
+        stream.torch(x="image", y="label"), batch_size=None, num_workers=2
+    )
+    yield stream.schema
+    for _, labels in loader:
+        yield labels
+
+
+def image_folder(path):
+    import torch
+    import torchvision
+
+    data = torchvision.datasets.ImageFolder(path, torchvision.transforms.PILToTensor())
+    loader = torch.utils.data.DataLoader(data, batch_size=64, shuffle=True, num_workers=2)
+    yield None
+    for _, labels in loader:
+        yield labels
 
 
 def memroom_with(budget, window):
     return lambda path: memroom_stream(path, budget, window)
 
 
-def pyarrow_in_order(path):
+def parts_of(path, rng):
+    """What pyarrow reads one after another: where it can be chosen, in random order."""
     import pyarrow.csv
-    import pyarrow.dataset
     import pyarrow.json
-
-    yield None
-    if path.endswith(".csv"):
-        batches = pyarrow.csv.open_csv(path)
-    elif path.endswith(".jsonl"):
-        batches = pyarrow.json.open_json(path)
-    else:
-        batches = pyarrow.dataset.dataset(path).to_batches(batch_size=BATCH)
-    for batch in batches:
-        for start in range(0, batch.num_rows, BATCH):
-            part = batch.slice(start, BATCH)
-            for column in part.columns:
-                column.to_numpy(zero_copy_only=False)
-            yield part.num_rows
-
-
-def pyarrow_shuffled(path):
-    import numpy
     import pyarrow.parquet
 
+    if path.endswith(".parquet"):
+        file = pyarrow.parquet.ParquetFile(path)
+        for group in rng.permutation(file.num_row_groups):
+            yield file.read_row_group(group)
+    elif path.endswith(".arrow"):
+        file = pyarrow.ipc.open_file(pyarrow.memory_map(path))
+        for number in rng.permutation(file.num_record_batches):
+            yield file.get_batch(number)
+    else:
+        yield from (pyarrow.csv.open_csv if path.endswith(".csv") else pyarrow.json.open_json)(path)
+
+
+def pyarrow_in_order(path):
+    import pyarrow.dataset
+
     yield None
-    file = pyarrow.parquet.ParquetFile(path)
-    rng = numpy.random.default_rng(1)
-    groups = rng.permutation(file.num_row_groups)
-    for start in range(0, len(groups), 2):
-        table = file.read_row_groups(groups[start : start + 2])
-        columns = [column.to_numpy() for column in table.columns]
-        order = rng.permutation(table.num_rows)
-        for at in range(0, len(order), BATCH):
-            rows = order[at : at + BATCH]
-            for column in columns:
-                column[rows]
-            yield len(rows)
+    for batch in pyarrow.dataset.dataset(path, format=kind(path)).to_batches():
+        for start in range(0, batch.num_rows, BATCH):
+            part = batch.slice(start, BATCH)
+            yield [column.to_numpy(zero_copy_only=False) for column in part.columns][0]
 
 
-def text_shuffled(path):
-    """pyarrow's batches, a window of 16 MiB of them mixed with NumPy."""
+def pyarrow_mixed(path):
+    """Windows of 16 MiB, mixed with NumPy."""
     import numpy
-    import pyarrow.csv
-    import pyarrow.json
 
     yield None
     rng = numpy.random.default_rng(1)
-    opened = pyarrow.csv.open_csv if path.endswith(".csv") else pyarrow.json.open_json
     held, size = [], 0
 
     def mixed():
         columns = [
-            numpy.concatenate([b.column(i).to_numpy(zero_copy_only=False) for b in held])
+            numpy.concatenate([numpy.asarray(b.column(i)) for b in held])
             for i in range(held[0].num_columns)
         ]
         order = rng.permutation(len(columns[0]))
         for at in range(0, len(order), BATCH):
-            rows = order[at : at + BATCH]
-            for column in columns:
-                column[rows]
-            yield len(rows)
+            yield [column[order[at : at + BATCH]] for column in columns][0]
 
-    for batch in opened(path):
-        held.append(batch)
-        size += batch.nbytes
+    for part in parts_of(path, rng):
+        held.append(part)
+        size += part.nbytes
         if size >= 16 << 20:
             yield from mixed()
             held, size = [], 0
@@ -173,27 +236,29 @@ def text_shuffled(path):
         yield from mixed()
 
 
+def kind(path):
+    return {"jsonl": "json"}.get(path.rsplit(".", 1)[1], path.rsplit(".", 1)[1])
+
+
 def hf_streaming(path):
     import datasets
 
-    kind = {"jsonl": "json"}.get(path.rsplit(".", 1)[1], path.rsplit(".", 1)[1])
-    data = datasets.load_dataset(kind, data_files=path, streaming=True, split="train")
+    data = datasets.load_dataset(kind(path), data_files=path, streaming=True, split="train")
     data = data.shuffle(seed=1, buffer_size=10_000).with_format("numpy")
     yield None
     for batch in data.iter(BATCH):
-        yield len(next(iter(batch.values())))
+        yield next(iter(batch.values()))
 
 
 def hf_mapped(path):
     import datasets
 
-    kind = {"jsonl": "json"}.get(path.rsplit(".", 1)[1], path.rsplit(".", 1)[1])
     cache = os.environ["XDG_CACHE_HOME"]
-    data = datasets.load_dataset(kind, data_files=path, split="train", cache_dir=cache)
+    data = datasets.load_dataset(kind(path), data_files=path, split="train", cache_dir=cache)
     data = data.with_format("numpy")
     yield None  # its copy as Arrow is made before
     for batch in data.shuffle(seed=1).iter(BATCH):
-        yield len(next(iter(batch.values())))
+        yield next(iter(batch.values()))
 
 
 def tf_rows(path):
@@ -203,7 +268,7 @@ def tf_rows(path):
     data = data.shuffle(10_000, seed=1).batch(BATCH).prefetch(tensorflow.data.AUTOTUNE)
     yield None
     for batch in data:
-        yield len(batch[0].numpy())
+        yield batch[0].numpy()
 
 
 def tf_lines(path):
@@ -217,7 +282,7 @@ def tf_lines(path):
     ).prefetch(tensorflow.data.AUTOTUNE)
     yield None
     for batch in data:
-        yield len(batch[0].numpy())
+        yield batch[0].numpy()
 
 
 def torch_memmap(path):
@@ -229,7 +294,7 @@ def torch_memmap(path):
     loader = torch.utils.data.DataLoader(rows, batch_size=BATCH, shuffle=True)
     yield None
     for (batch,) in loader:
-        yield len(batch)
+        yield batch[:, 0]
 
 
 def torch_memmap_tuned(path):
@@ -242,7 +307,7 @@ def torch_memmap_tuned(path):
     loader = torch.utils.data.DataLoader(data, sampler=chosen, batch_size=None)
     yield None
     for batch in loader:
-        yield len(batch)
+        yield batch[:, 0]
 
 
 def torch_iterable(path):
@@ -260,7 +325,7 @@ def torch_iterable(path):
 
     yield None
     for batch in torch.utils.data.DataLoader(Lines(), batch_size=BATCH, num_workers=2):
-        yield len(batch)
+        yield batch[:, 0]
 
 
 def web_dataset(path):
@@ -268,11 +333,12 @@ def web_dataset(path):
     import torch
     import webdataset
 
-    data = webdataset.WebDataset(path[:-3] + "tar", shardshuffle=False).shuffle(10_000).decode()
-    data = data.to_tuple("npy").batched(BATCH)
+    data = webdataset.WebDataset(path, shardshuffle=False).shuffle(10_000).decode()
+    data = data.to_tuple("npy", "cls").batched(BATCH)
     yield None
-    for (batch,) in torch.utils.data.DataLoader(data, batch_size=None):
-        yield len(numpy.asarray(batch))
+    for rows, classes in torch.utils.data.DataLoader(data, batch_size=None):
+        numpy.asarray(rows)
+        yield classes
 
 
 def mosaic(path):
@@ -283,7 +349,7 @@ def mosaic(path):
     data = streaming.StreamingDataset(local=folder, shuffle=True, batch_size=BATCH)
     yield None
     for batch in torch.utils.data.DataLoader(data, batch_size=BATCH):
-        yield len(batch["x"])
+        yield batch["x"][:, 0]
 
 
 def pandas_in_memory(path):
@@ -293,31 +359,36 @@ def pandas_in_memory(path):
     frame = pandas.read_csv(path) if path.endswith(".csv") else pandas.read_json(path, lines=True)
     frame = frame.sample(frac=1, random_state=1)
     for start in range(0, len(frame), BATCH):
-        yield len(frame.iloc[start : start + BATCH].to_numpy(dtype="f4"))
+        yield frame.iloc[start : start + BATCH].to_numpy(dtype="f4")[:, 0]
 
 
-ALL = ("npy", "parquet", "csv", "jsonl")
-TEXT = ("npy", "csv", "jsonl")  # a block of the Parquet file takes 8 MiB
+FORMATS = ("parquet", "csv", "jsonl", "npy", "arrow", "tar", "images")
+ALL = ("npy", "parquet", "csv", "jsonl", "arrow")
+TEXT = ("npy", "csv", "jsonl", "arrow")  # a block of the Parquet file takes 8 MiB
 READERS = {
     "memroom": (memroom_stream, ALL),
+    "memroom, 256 MiB": (memroom_with("256MiB", None), ALL),
     "memroom, 64 MiB": (memroom_with("64MiB", "16MiB"), ALL),
     "memroom, 48 MiB, window 8": (memroom_with("48MiB", "8MiB"), ALL),
     "memroom, 42 MiB, window 8": (memroom_with("42MiB", "8MiB"), ("parquet",)),
     "memroom, 36 MiB, window 4": (memroom_with("36MiB", "4MiB"), TEXT),
     "memroom, 32 MiB, 10k rows": (memroom_with("32MiB", "640KiB"), TEXT),
-    "pyarrow, 2 row groups mixed": (pyarrow_shuffled, ("parquet",)),
-    "pyarrow, 16 MiB mixed": (text_shuffled, ("csv", "jsonl")),
-    "pyarrow, in order": (pyarrow_in_order, ("parquet", "csv", "jsonl")),
-    "datasets, streaming, buffer 10k": (hf_streaming, ("parquet", "csv", "jsonl")),
-    "datasets, mapped, shuffled": (hf_mapped, ("parquet",)),
+    "memroom, DataLoader, 2 workers": (memroom_torch, ALL),
+    "memroom, decoded": (memroom_tar, ("tar",)),
+    "memroom, DataLoader, decoded": (memroom_images, ("images",)),
+    "pyarrow, 16 MiB mixed": (pyarrow_mixed, ("parquet", "csv", "jsonl", "arrow")),
+    "pyarrow, in order": (pyarrow_in_order, ("parquet", "csv", "jsonl", "arrow")),
+    "datasets, streaming, buffer 10k": (hf_streaming, ("parquet", "csv", "jsonl", "arrow")),
+    "datasets, mapped, shuffled": (hf_mapped, ("parquet", "arrow")),
     "tf.data, rows, buffer 10k": (tf_rows, ("csv",)),
     "tf.data, lines, buffer 100k": (tf_lines, ("csv",)),
     "torch DataLoader, memmap": (torch_memmap, ("npy",)),
     "torch DataLoader, memmap, tuned": (torch_memmap_tuned, ("npy",)),
     "torch DataLoader, iterable": (torch_iterable, ("csv", "jsonl")),
-    "WebDataset, own tar": (web_dataset, ("npy",)),
+    "WebDataset": (web_dataset, ("tar",)),
     "Mosaic streaming, own MDS": (mosaic, ("npy",)),
     "pandas, all in memory": (pandas_in_memory, ("csv", "jsonl")),
+    "torchvision ImageFolder": (image_folder, ("images",)),
 }
 
 
@@ -333,9 +404,13 @@ def read(reader, path, most, step):
     print("ready", file=out, flush=True)
     sys.stdin.readline()
     start, rows, whole, worked = time.perf_counter(), 0, True, 0.0
-    for count in batches:
-        rows += count
+    held = []
+    for classes in batches:
+        rows += len(classes)
+        seen = time.perf_counter()
+        held.append(len(set(classes.tolist() if hasattr(classes, "tolist") else classes)))
         begun = time.perf_counter()
+        start += begun - seen  # looking at the classes is no reading
         if step:
             while time.perf_counter() - begun < step / 1e3:
                 pass
@@ -345,7 +420,9 @@ def read(reader, path, most, step):
             break
     spent = time.perf_counter() - start
     waited = (spent - worked) / spent
-    found = {"rows": rows, "s": spent, "whole_epoch": whole, "waited": waited}
+    perfect = CLASSES * (1 - (1 - 1 / CLASSES) ** (rows / len(held)))
+    mixed = sum(held) / len(held) / perfect
+    found = {"rows": rows, "s": spent, "whole_epoch": whole, "waited": waited, "mixed": mixed}
     found["blocked"] = BLOCKED[0] / spent
     print(json.dumps(found), file=out, flush=True)
     sys.stdin.readline()
@@ -400,7 +477,7 @@ def measure(reader, path, most, step, again):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--formats", default="parquet,csv,jsonl,npy")
+    parser.add_argument("--formats", default=",".join(FORMATS))
     parser.add_argument("--seconds", type=float, default=8, help="most for one reader")
     parser.add_argument("--step", type=float, default=0, help="milliseconds of work a batch")
     parser.add_argument("--only", help="one reader, such as memroom")
@@ -414,8 +491,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = os.path.join(folder, "cache")
         make(folder, arguments.rows, formats, arguments.only)
-        head = ("format", "reader", "rows/s", "MB/s", "rows/cpu-s", "added MiB", "in all")
-        print("%-8s %-32s %10s %7s %11s %10s %7s" % head)
+        head = ("format", "reader", "rows/s", "MB/s", "rows/cpu-s", "added MiB", "in all", "mixed")
+        print("%-8s %-32s %10s %7s %11s %10s %7s %6s" % head)
         for form in formats:
             path = os.path.join(folder, "a." + form)
             found = {}
@@ -424,6 +501,14 @@ def main():
                     found[reader] = several(arguments, form, reader, path)
             if not arguments.only:
                 verdicts(form, {name: got for name, got in found.items() if got})
+
+
+def size_of(path):
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    return sum(
+        os.path.getsize(os.path.join(at, n)) for at, _, names in os.walk(path) for n in names
+    )
 
 
 def several(arguments, form, reader, path):
@@ -437,14 +522,15 @@ def several(arguments, form, reader, path):
         return None
     got = sorted(runs, key=lambda run: run["s"])[len(runs) // 2]
     rate = got["rows"] / got["s"]
-    speed = os.path.getsize(path) / arguments.rows * rate / 1e6
+    rows = {"tar": CONVERTED, "images": IMAGES}.get(form, arguments.rows)
+    speed = size_of(path) / rows * rate / 1e6
     work = got["rows"] / max(got["cpu"], 0.01)
     note = "" if got["whole_epoch"] else "  (%d rows until stopped)" % got["rows"]
     if arguments.step:
         note += "  blocked %.2f %%, in all %.2f %%" % (100 * got["blocked"], 100 * got["waited"])
     mib = (got["added"] / (1 << 20), got["whole"] / (1 << 20))
-    values = (form, reader, rate, speed, work, *mib, note)
-    print("%-8s %-32s %10.0f %7.0f %11.0f %10.0f %7.0f%s" % values, flush=True)
+    values = (form, reader, rate, speed, work, *mib, 100 * got["mixed"], note)
+    print("%-8s %-32s %10.0f %7.0f %11.0f %10.0f %7.0f %6.0f%s" % values, flush=True)
     return rate, *mib
 
 
