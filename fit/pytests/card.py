@@ -14,7 +14,7 @@ from _memroom_probe.fit.measure import cost
 from _memroom_probe.fit.memory import room
 from _memroom_probe.fit.remedies import activation_offload
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten
 from training import plain, remedies, sow
 
 # What is asked for after a first attempt that ran out.
@@ -39,7 +39,7 @@ class Card(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         if not self.away:
-            for tensor in (result,) if isinstance(result, torch.Tensor) else tree_leaves(result):
+            for tensor in tree_flatten(result)[0]:
                 if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
                     self._count(tensor.untyped_storage())
         return result

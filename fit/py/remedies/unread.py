@@ -93,7 +93,7 @@ class Unread(torch.Tensor):
         kwargs: Optional[Dict[str, Any]] = None,
     ) -> Any:
         if not _tells_only(func):  # computed here: further down autograd and autocast are off
-            for read in torch.utils._pytree.tree_leaves((args, kwargs)):
+            for read in torch.utils._pytree.tree_flatten((args, kwargs))[0]:
                 if isinstance(read, Unread):
                     read.source.value()
         if func in _READ_MEMORY:
