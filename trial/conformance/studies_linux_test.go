@@ -3,6 +3,7 @@ package conformance
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -21,14 +22,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// freePort returns a port that nobody had a moment ago.
+// freePort returns a port that nobody had a moment ago, below those that the kernel hands out: its
+// server may start minutes later.
 func freePort() int {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
+	for {
+		port := 20000 + rand.IntN(10000)
+		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			listener.Close()
+			return port
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 // place is where trials run.
