@@ -36,7 +36,7 @@ class Rehearsal:
                 "a rehearsal needs torch 2.1 or newer, this is %s: rehearse with a newer one, or "
                 "plan from the model's config.json" % torch.__version__
             )
-        from . import card, fakes, rules, script, stage, typed, waiting, world
+        from . import card, elements, fakes, rules, script, stage, typed, waiting, world
 
         self.torch = torch
         self.recorder.lines.know(torch.__file__)
@@ -48,6 +48,7 @@ class Rehearsal:
             self._hide_cards()
             self.card.install()
             fakes.install(self.stage)
+            elements.install(self.stage)
             typed.install()
             rules.install(self.stage)
             world.install(self)

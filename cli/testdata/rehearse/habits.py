@@ -67,6 +67,28 @@ def old_types():
         raise SystemExit("old types of tensors are not as on a card")
 
 
+def filled():
+    """Data that is written one number at a time, small and large, and read again."""
+    words, row = torch.zeros(2_000_000, dtype=torch.long), torch.zeros(4)
+    for i in range(1, 4):
+        words[i] = i
+        row[numpy.int64(i)] = words[i] + words[i - 1]
+    part = words[2:9]
+    part[-1] = torch.tensor(9)
+    words[words.shape[0] - 1] += 5
+    learnt = torch.ones(3, requires_grad=True)
+    (2 * learnt[1]).backward()
+    right = row.tolist() == [0.0, 1.0, 3.0, 5.0] and [words[8].item(), int(words[-1])] == [9, 5]
+    try:
+        words[2_000_000] = 1
+    except IndexError:
+        right = right and learnt.grad.tolist() == [0.0, 2.0, 0.0]
+    else:
+        right = False
+    if not right:
+        raise SystemExit("single numbers are not as in a run")
+
+
 class Samples(torch.utils.data.Dataset):
     def __len__(self):
         return 43
@@ -90,6 +112,7 @@ def main():
     options = argparse.ArgumentParser()
     options.add_argument("--batch-size", type=int, default=8)
     batch = options.parse_args().batch_size
+    filled()
     old_types()
     torch.manual_seed(0)
     model = Tagger().cuda()
