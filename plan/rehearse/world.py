@@ -207,10 +207,13 @@ def _loads(torch: Any, warn: Warn) -> None:
             _moved(torch, value, device) if device is not None and device.type == "cuda" else value
         )
 
-    saved = overlay.Saved(torch)
+    saved, whole = overlay.Saved(torch), torch.save
     saved.load = read
 
     def save(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
+        if torch.is_storage(obj):  # pickle asks for the bytes of a tensor of the host
+            whole(obj, f, *args, **kwargs)
+            return
         warn(SAVED)
         saved.save(obj, f)
 
