@@ -101,23 +101,73 @@ func (x *Explanation) advise(saving Saving) {
 	}
 	x.Remedies = x.licensed(x.Remedies)
 	x.ownLevers(x.most(saving))
-	if slices.Contains(indefinite, x.Detail) && x.Confidence < sureOfPieces &&
-		x.Cause != CauseFragmentation &&
-		!x.has(remedy.LongestBatch) { // the person's own settings first
+	if x.facts != nil && slices.Contains(indefinite, x.Detail) && x.Confidence < sureOfPieces &&
+		x.Cause != CauseFragmentation && !x.has(remedy.LongestBatch) { // the person's own settings first
 		slices.SortStableFunc(x.Remedies, func(a, b Advice) int {
-			return cmp.Compare(general(a),
-				general(b))
+			return cmp.Compare(x.general(a), x.general(b))
 		})
+	}
+	if x.facts != nil && saving == nil {
+		x.placed()
 	}
 	x.Remedies = x.Remedies[:min(len(x.Remedies), x.most(saving))]
 }
 
 // general is 0 for a setting of the person's own, else 1.
-func general(a Advice) int {
-	if strings.HasSuffix(a.How.Args, " of your text") {
+func (x *Explanation) general(a Advice) int {
+	if _, own := x.facts.ownKey(a.ID); own || strings.HasSuffix(a.How.Args, " of your text") {
 		return 0
 	}
 	return 1
+}
+
+// broad are cures that help a little against nearly everything.
+var broad = slices.Concat(shrinking, keeping, []remedy.ID{remedy.RaiseLimit, remedy.LessAtOnce,
+	remedy.MixedPrecision, remedy.KeepLess, remedy.EmptyCache, remedy.Quantize8Bit})
+
+// placed drops cures of a kind that is not right nine times of ten by itself: general words for one
+// of several parts that may fill a memory, and broad ones beside another cure. A fact that carries
+// one keeps its place.
+func (x *Explanation) placed() {
+	kept := x.Remedies[:0]
+	for _, a := range x.Remedies {
+		if x.carried(a) || (a.If == "" && (len(kept) == 0 || !slices.Contains(broad, a.ID))) {
+			kept = append(kept, a)
+		}
+	}
+	x.Remedies = kept
+}
+
+// carried reports whether a fact speaks for a cure: a setting of the person's own or of the tool,
+// the case that was matched, or what it acts on.
+func (x *Explanation) carried(a Advice) bool {
+	_, set := x.facts.Tool.setting(a.ID)
+	switch {
+	case set, x.general(a) == 0, x.typed[a.ID] != "", slices.Contains(x.given, a.ID),
+		slices.ContainsFunc(x.words, func(w ownCure) bool { return w.id == a.ID }):
+		return true
+	case a.If != "" && x.Detail != "open" && !slices.Contains(shrinking, a.ID) &&
+		slices.Contains(situations[x.Detail].cures, a.ID):
+		return true
+	}
+	switch a.ID {
+	case remedy.MicroBatch:
+		batched := x.job.Facts[remedy.Batches] || x.Detail != "open" && learns(x.facts.Crash, x.facts.Hints)
+		return batched && !x.job.Inference || x.Where == event.WhereMPS && x.Allocated == nil // one array
+	case remedy.EvalBatch:
+		return slices.Contains(openPhases, x.Detail)
+	case remedy.StreamData:
+		return x.job.Facts[remedy.Reads]
+	case remedy.Checkpointing:
+		return x.facts.Ran.Adapted || x.trainsBatches() && (x.Detail == "forward" || x.Detail == "backward")
+	case remedy.ShorterSequence:
+		return x.Detail == "logits" || x.Detail == "attention"
+	case remedy.RaiseLimit:
+		return x.Where == event.WhereCgroup || x.Where == event.WhereMPS && x.Allocated != nil
+	case remedy.KeepLess:
+		return slices.Contains(x.facts.Hints.Says, string(CauseLeak))
+	}
+	return a.If == ofStates && x.Rank != nil && !x.job.Inference
 }
 
 // stands reports whether the text has a setting by which a cure is applied to the memory that ran
@@ -160,6 +210,11 @@ func (x *Explanation) ownLevers(most int) {
 			x.Remedies = append(x.Remedies, a)
 		}
 	}
+}
+
+// trainsBatches reports whether the text shows a training that works in batches.
+func (x *Explanation) trainsBatches() bool {
+	return learns(x.facts.Crash, x.facts.Hints) && x.job.Facts[remedy.Batches]
 }
 
 // statesLess are ways to smaller states that the text has not on already.

@@ -8,6 +8,7 @@ var situationCases = []situationCase{
 	otherCardMeant, serverCopies, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside,
 	poolInPieces, largeTensor, largeNode, pointsTrained, arrayByShape, longNotPieces,
 	darknetParts, notDivided,
+	cacheBlocks, pagedTable, offloadedStates, tooMuchLearnt,
 	longContext, weightsBeyond, statesBeyond, arrayWritten, toldCase,
 }
 

@@ -24,7 +24,7 @@ func weightsBeyond(f *Facts, s Sums) (judged, bool) {
 	} else if !onCard(c) && c.Where != event.WhereUnknown {
 		return judged{}, false
 	}
-	if m.Billions == 0 || capacity == 0 || c.Steps > 0 ||
+	if m.Billions == 0 || capacity == 0 || c.Steps > 0 || c.Kind == "serving_cache" ||
 		f.Ran.Divided || drawing(c, f.Hints) || f.ranSome() || passIn(c.Frames) || s.Others > capacity/10 ||
 		has(c,
 			"epochs") {

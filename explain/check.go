@@ -63,9 +63,9 @@ var objections = []objection{
 		}},
 	{[]remedy.ID{remedy.EvalOutputs}, "one request is large, not what was kept of others",
 		func(f *Facts, _ Sums, x *Explanation) bool { return x.Detail == "eval_batch" && aTenth(f.Crash) }},
-	{[]remedy.ID{remedy.ShorterSequence}, "the length that fits is said already, or none is too long",
+	{[]remedy.ID{remedy.ShorterSequence}, "the length that fits is said already, or the engine has another key for it",
 		func(f *Facts, _ Sums, x *Explanation) bool {
-			return x.Detail == "kv_cache" && (f.Crash.Fits > 0 || !lengthSaid.MatchString(f.Crash.Text))
+			return x.Detail == "kv_cache" && (f.Crash.Fits > 0 || len(x.words) == 0)
 		}},
 	{[]remedy.ID{remedy.EvalBatch}, "what is kept of all batches, or calls that pile up, stay the same",
 		func(f *Facts, _ Sums, x *Explanation) bool {
@@ -80,6 +80,11 @@ var objections = []objection{
 		func(f *Facts, s Sums, x *Explanation) bool {
 			return x.Cause == CauseHostData && x.Detail == "" && s.Asked > 0 && s.Asked < 64*event.MiB &&
 				!seen(f.Crash, f.Hints, trace.SignReads) && !has(f.Crash, trace.SignCaching)
+		}},
+	{[]remedy.ID{remedy.RaiseLimit}, "what grows fills more memory later",
+		func(f *Facts, s Sums, x *Explanation) bool {
+			return x.Where == event.WhereHost && s.Asked < smallArray && (x.Cause == CauseLeak ||
+				slices.Contains(f.Hints.Says, string(CauseLeak)))
 		}},
 	{[]remedy.ID{remedy.RaiseLimit}, "no machine has that much",
 		func(f *Facts, s Sums, x *Explanation) bool {

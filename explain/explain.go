@@ -168,7 +168,7 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 	x.check(x.facts, x.sums)
 	x.advise(saving)
 	x.answerTried()
-	if len(x.Remedies) == 0 && x.Next == "" && x.job.Framework == remedy.PyTorch {
+	if len(x.Remedies) == 0 && x.Next == "" {
 		x.Next = nextCommand(c, &log.Hints, judged{}) // no remedy is shown to help: find out
 	}
 	if (x.noRun || seen(c, &log.Hints, trace.SignWindows)) && strings.HasPrefix(x.Next, "memroom run") {
@@ -177,6 +177,9 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 	if onCard(c) && strings.HasPrefix(x.Next, "memroom run") && !slices.Contains(
 		[]Runtime{Torch, Unnamed, "tensorflow", "jax"}, x.facts.Ran.Runtime) {
 		x.Next = "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv -l 1   # who takes the card, and when"
+	}
+	if len(x.Remedies) == 0 && x.Next == "" && onCard(c) {
+		x.Next = "the card's own monitor, read after the model is there and after each step: the largest jump is what fills it"
 	}
 	x.Next = strings.Replace(x.Next, "memroom run -- YOUR COMMAND", run.Again(), 1)
 	return x
@@ -304,9 +307,6 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 		x.job.Where = x.Where
 	}
 }
-
-// lengthSaid are words about a context that is too long for an engine's cache.
-var lengthSaid = lazyregexp.New(`(?i)max(?:imum)?[ _-]?(?:seq|model)\w*[ _-]?len|context length|model length`)
 
 // inputImage is the shape of images as they are read: two sides and a few channels.
 var inputImage = lazyregexp.New(`(?i)shape ?\[\d+, ?\d{3,}, ?\d{3,}, ?[134]\]|shape ?\[\d+, ?[134], ?\d{3,}, ?\d{3,}\]`)

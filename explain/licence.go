@@ -21,6 +21,10 @@ type licence struct {
 }
 
 var licences = []licence{
+	{re(`--mem=|more memory`), "no word that more was had in vain",
+		func(f *Facts, _ Sums, _ *Explanation) bool { return !moreInVain.MatchString(f.text) }},
+	{re(`ptimizer|8-bit|\badafactor\b`), "a run that has an optimizer",
+		func(f *Facts, _ Sums, _ *Explanation) bool { return !f.Ran.serves(f) }},
 	{re(`\bulimit\b|/dev/shm|--shm-size|vm\.\w+`), "Linux",
 		func(f *Facts, _ Sums, _ *Explanation) bool { return f.Ran.System == Posix }},
 	{re(`\bcuda_\w+=|nvidia-smi|pytorch_cuda`), "a card of NVIDIA",
@@ -76,6 +80,9 @@ var licences = []licence{
 		}},
 }
 
+// moreInVain are words of a limit that was raised, or that cannot be.
+var moreInVain = re(`already (?:set|have|use|used|gave|asked for) (?:the )?max\w*|(?:pass|giv|us|request|increas|allocat|add)\w* (?:\w+ ){0,3}?(?:more |the )?(?:memory|ram|--mem)[^.\n]{0,80}(?:only until|longer but|still|same error|same problem|again)|no matter how much (?:memory|ram)`)
+
 // onAlready are settings that switch a cure on, as commands, files and sentences have them. Where
 // one stands in the text and is not switched off, the cure is not news.
 var onAlready = []struct {
@@ -127,10 +134,25 @@ func (x *Explanation) licensed(list []Advice) []Advice {
 		if x.facts.switchedOn(a.ID) && x.typed[a.ID] == "" && x.Detail != "not_sharded" {
 			return true
 		}
+		if x.facts.standsAlready(a.How.Args) {
+			return true
+		}
 		return !strings.Contains(words, " instead of ") && slices.ContainsFunc(licences,
 			func(l licence) bool {
 				return l.says.MatchString(words) && !l.holds(x.facts, x.sums, x)
 			})
+	})
+}
+
+// flagGiven is a flag with its value.
+var flagGiven = re(`^--([\w.-]+)[ =](\S+)`)
+
+// standsAlready reports whether the text has a flag with the very value that a cure gives it.
+func (f *Facts) standsAlready(args string) bool {
+	m := flagGiven.FindStringSubmatch(strings.ToLower(args))
+	return m != nil && slices.ContainsFunc(f.Keys, func(k Key) bool {
+		value, _, _ := strings.Cut(m[2], ",")
+		return strings.ToLower(strings.TrimLeft(k.Name, "-")) == m[1] && k.Value == value
 	})
 }
 

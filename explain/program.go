@@ -16,11 +16,12 @@ type Program struct {
 	Runtime Runtime
 	Maker   remedy.Maker // of the card
 	System  System
-	Server  int   // processes of a server that hold a model each, 0 if not said
-	Model   Model // the largest that the text names
-	Trained bool  // words or frames of a training stand in the text
-	Adapted bool  // only adapters are trained
-	Divided bool  // several cards, or the host, hold the weights together
+	Server  int     // processes of a server that hold a model each, 0 if not said
+	Model   Model   // the largest that the text names
+	Trained bool    // words or frames of a training stand in the text
+	Learnt  float64 // the share of all weights that is trained, as it is printed; 0 if it is not
+	Adapted bool    // only adapters are trained
+	Divided bool    // several cards, or the host, hold the weights together
 }
 
 // Runtime is what allocates.
@@ -39,6 +40,11 @@ const (
 	Browser   Runtime = "browser" // JavaScript
 	Unnamed   Runtime = ""
 )
+
+// serves reports whether an engine of inference is all that ran.
+func (p Program) serves(f *Facts) bool {
+	return p.Runtime == Engine && !p.Trained || p.Runtime == LlamaCPP || f.Crash.Kind == "serving_cache"
+}
 
 // System is what the program runs on.
 type System string
@@ -69,9 +75,11 @@ func programOf(f *Facts) Program {
 	c, h := f.Crash, f.Hints
 	p := Program{Maker: makerOf(c, h), Model: modelIn(f), Trained: learns(c, h) ||
 		trainSaid.MatchString(f.text),
-		Adapted: f.says("lora", "adapter", "freeze", "frozen", "peft"),
+		Learnt: shareLearnt(f.text),
 		Divided: f.says("offload", "fsdp", "zero3", "zero-3", "zero 3", "stage 3", "stage3",
 			"pipeline parallel", "device_map") || dividesSaid.MatchString(f.text)}
+	p.Adapted = p.Learnt > 0 && p.Learnt < 0.05 || p.Learnt == 0 && f.says("lora", "adapter", "freeze",
+		"frozen", "peft", "trainable parameters = ")
 	switch {
 	case c.Framework == "pytorch" && c.Kind != "told" && c.Sure > 0.6 && serverOf(c, h) == "":
 		p.Runtime = Torch
@@ -102,6 +110,18 @@ func programOf(f *Facts) Program {
 	return p
 }
 
+// learntOf is how tools print the share of the weights that they train.
+var learntOf = re(`trainable%?:? ?(?:\|\| )?(\d+\.\d+)|\((\d+\.\d+)% (?:trained|trainable)|trainable params:[^\n]*trainable%: ?(\d+\.\d+)`)
+
+func shareLearnt(text string) float64 {
+	m := learntOf.FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	percent, _ := strconv.ParseFloat(first(m[1:]...), 64)
+	return percent / 100
+}
+
 var (
 	trainSaid   = re(`\b(?:train(?:ing|ed|s)?|fine-?tun\w+|finetuning)\b`)
 	dividesSaid = re(`tensor[_-]parallel(?:[_-]size)?["']?[= :]+[2-9]|--tp[= ][2-9]|\bnum_shard\w*[= ][2-9]`)
@@ -122,7 +142,7 @@ type Model struct {
 func (m Model) weights(each float64) event.Bytes { return event.Bytes(m.Billions * 1e9 * each) }
 
 // sizedName is the number of weights in the name of a model, with the rest of the name.
-var sizedName = re(`(?:[\w./-]*[a-z_/-])?\b?(?:(\d{1,2})x)?(\d{1,3}(?:\.\d{1,9})?)[ -]?(b|billion)\b(?:[-_][\w.-]*)?|[\w./-]*[a-z]-(\d{2,3})m\b`)
+var sizedName = re(`(?:[\w./-]*[a-z_/-])?\b?(?:(\d{1,2})x)?(\d{1,3}(?:\.\d{1,9})?)[ -]?(b|billion)\b(?: [ah]\d00\b)?(?:[-_][\w.-]*)?|[\w./-]*[a-z]-(\d{2,3})m\b`)
 
 // namedModels are models that people name without their number of weights, in billions.
 var namedModels = []struct {
@@ -150,6 +170,9 @@ func modelIn(f *Facts) Model {
 	var m Model
 	text := f.text[:min(len(f.text), 64<<10)]
 	for _, found := range sizedName.FindAllStringSubmatch(text, 60) {
+		if strings.Contains(found[0], " a") || strings.Contains(found[0], " h") {
+			continue // 80B A100: a card
+		}
 		n, _ := strconv.ParseFloat(found[2], 64)
 		if found[4] != "" {
 			n, _ = strconv.ParseFloat(found[4], 64)

@@ -87,7 +87,7 @@ var keyNames = []struct {
 	is *lazyregexp.Regexp
 }{
 	{EvalSize, lazyregexp.New(`(?i)^(?:per_device_|per_gpu_)?(?:eval|val|valid|validation|test)\w*batch\w*$|^max[_-]tokens[_-]valid$|^batch[_-]size[_-](?:valid|eval|test)$`)},
-	{Tokens, lazyregexp.New(`(?i)^(?:max[_-]tokens(?:[_-]per[_-]\w+)?|\w*max_token_len\w*|tokens_per_(?:batch|gpu)|batch_tokens|batch_bins|` +
+	{Tokens, lazyregexp.New(`(?i)^(?:max[_-]tokens(?:[_-]per[_-]\w+)?|\w*max_token_len_per\w*|tokens_per_(?:batch|gpu)|batch_tokens|batch_bins|` +
 		`\w*_(?:max_)?duration|max_duration|max_num_batched_tokens|max-num-batched-tokens|frames_per_(?:gpu|batch)|max_batch_len\w*|batch_size_tokens)$`)},
 	{Share, lazyregexp.New(`(?i)^(?:\w*gpu[_-]memory[_-]utilization|mem[_-]fraction[_-]static|xla_python_client_mem_fraction|flags_fraction_of_gpu_memory_to_use)$`)},
 	{Samples, lazyregexp.New(`(?i)^(?:\w*?(?:train_|micro_|mini_|physical_)?batch[_-]?size\w*|batch|bsz|bs|ims_per_batch|(?:samples|im(?:g|age)s)_per_gpu|` +

@@ -288,8 +288,7 @@ var situations = map[string]situation{
 // before the others.
 var cures = map[Cause][]remedy.ID{
 	CauseBatch: {remedy.MicroBatch, remedy.Checkpointing, remedy.MixedPrecision,
-		remedy.ExpandableSegments, remedy.ActivationOffload, remedy.LessAtOnce,
-		remedy.ShorterSequence, remedy.SmallerImage},
+		remedy.ActivationOffload, remedy.LessAtOnce, remedy.ShorterSequence, remedy.SmallerImage},
 	CauseModel: {remedy.OptimizerFused, remedy.OptimizerOffload, remedy.ZeRO, remedy.FSDP,
 		remedy.DeviceMap, remedy.LoRA, remedy.Optimizer8Bit,
 		remedy.Quantize8Bit, remedy.Quantize4Bit, remedy.RaiseLimit},
@@ -304,7 +303,7 @@ var cures = map[Cause][]remedy.ID{
 	CauseHostData: {remedy.StreamData, remedy.TFDataBudget, remedy.DataLoaderWorkers,
 		remedy.PinMemory, remedy.RaiseLimit, remedy.MicroBatch,
 		remedy.TrialResources, remedy.MixedPrecision, remedy.TFAllocator, remedy.KeepLess},
-	CauseShm: {remedy.ShmSize, remedy.DataLoaderWorkers, remedy.MicroBatch},
+	CauseShm: {remedy.ShmSize, remedy.DataLoaderWorkers},
 	CauseUnknown: {remedy.TrialResources, remedy.RaiseLimit, remedy.TFDataBudget,
 		remedy.DataLoaderWorkers, remedy.StreamData, remedy.PinMemory, remedy.MicroBatch},
 }

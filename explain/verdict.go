@@ -242,7 +242,7 @@ func nextCommand(c *trace.Crash, h *trace.Hints, j judged) string {
 	switch {
 	case !slices.Contains([]remedy.Maker{remedy.NVIDIA, remedy.AMD}, makerOf(c, h)) && onCard(c):
 		return "" // nothing of ours reads their memory
-	case c.Kind == "serving_cache" || h.Trainer == "vllm":
+	case c.Kind == "serving_cache" || h.Trainer == "vllm" && onCard(c):
 		return "memroom plan MODEL --gpu SIZE   # what the weights need"
 	case c.Framework == "slurm" || c.Framework == "kubernetes":
 		return "memroom run -- YOUR COMMAND   # inside the job: records which process grows, and how fast"

@@ -139,8 +139,7 @@ func howRaise(job Job, _ Setup) How {
 	if job.Facts[Ended] { // a limit of the process would have raised an exception instead
 		return How{Args: "free -h   # how much there is; swap bridges a short peak only"}
 	}
-	return How{Args: "ulimit -v unlimited   # if `ulimit -v` shows a limit; else a machine with more " +
-		"memory, or swap"}
+	return How{Args: "a machine with more memory, or swap"}
 }
 
 // larger writes half as much again as a limit that was too small, in whole gigabytes or, for small

@@ -18,6 +18,9 @@ var sourceLine = later(`^[\s>|+]*(?:\d+[:|]?\s+)?(?:` +
 	`(?:from\s+[\w.]+\s+)?import\s+[\w., ]+$|` +
 	`return\s+["'(]?.*\bin\s+str\()`)
 
+// raisedBehind is a line that raises with the message behind it, as titles of reports have it.
+var raisedBehind = later(`\braise\s+\w+\(.*\) ?\w*Error: \S`)
+
 // longestSource bounds the lines that are taken for source code, in bytes. Nobody writes longer
 // ones, and a log of megabytes on one line would be read from its start at every telling word.
 const longestSource = 600
@@ -54,8 +57,12 @@ func (p *passage) isSource() bool {
 	if p.isDocumented() {
 		return true
 	}
-	return len(p.window.lineAround(p.at)) <= longestSource && (sourceLine.MatchString(p.line()) ||
-		testVerdict.MatchString(p.line()) && !testRaised.MatchString(p.line()))
+	line := p.line()
+	if len(p.window.lineAround(p.at)) > longestSource {
+		return false
+	}
+	return sourceLine.MatchString(line) && !raisedBehind.MatchString(line) ||
+		testVerdict.MatchString(line) && !testRaised.MatchString(line)
 }
 
 // A remark is a comment of a program: on a line of its own, or behind code.

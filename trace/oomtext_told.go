@@ -84,7 +84,7 @@ var (
 )
 
 // fenced are lines of a program, its settings or its output rather than of a person.
-var fenced = later(`^\s*(?:File "|Traceback|at [\w.$]+\(|\^+\s*$|\x60{3}|[$#>]{1,3} ?(?:python|pip|torchrun|accelerate|deepspeed|CUDA|export|sudo|cd|docker|nvidia)\b|import |from [\w.]+ import|def |class |return\b|[\w.\[\]'"]+ ?[-+*/]?= ?\S|--[\w-]+|\||<[a-z!/]|https?:|[\w.-]+==|[{}\[\]]|[WEF] [a-z]|[EWIF]\d{4} |I \w+/|//|/\*|"[\w.]+": |\S*(?:Warning|Error|Exception)\b: |(?:\[?\w+[\]:] ?)?\[?(?:ERROR|WARNING|WARN|INFO|DEBUG|FATAL)\b|slurmstepd|srun: |raise |print\(|\d{4}-\d\d-\d\d[T ]\d\d:)`)
+var fenced = later(`^\s*(?:File "|Traceback|at [\w.$]+\(|\^+\s*$|\x60{3}|[$#>]{1,3} ?(?:python|pip|torchrun|accelerate|deepspeed|CUDA|export|sudo|cd|docker|nvidia)\b|import |from [\w.]+ import|def |class |return\b|[\w.\[\]'"]+ ?[-+*/]?= ?\S|--[\w-]+|\||<[a-z!/]|https?:|[\w.-]+==|[{}\[\]]|[WEF] [a-z]|[EWIF]\d{4} |I \w+/|//|/\*|"[\w.]+": |\S*(?:Warning|Error|Exception)\b: |(?:\[?\w+[\]:] ?)?\[?(?:ERROR|WARNING|WARN|INFO|DEBUG|FATAL)\b|slurmstepd|srun: |raise |print\(|\S+ in \w+\(|\d{4}-\d\d-\d\d[T ]\d\d:)`)
 
 // listed begins a paragraph, an entry of a list or a heading of its own.
 var listed = later(`^\s*(?:[-*+•] |\d{1,2}[.)] |#{1,6} |>|\*\*|Q:|A:|Title:|title:)`)

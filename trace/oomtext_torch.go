@@ -30,7 +30,7 @@ var torchWords = []entry{
 	{words: []string{"available kv cache memory (", "no available memory for the cache blocks",
 		"that can be stored in kv cache", "is less than desired gpu memory utilization",
 		"try to increase --mem-fraction-static", "not enough memory to handle",
-		"kv cache is needed"}, endings: []*ending{serving}},
+		"kv cache is needed", "reserved for kv cache is -"}, endings: []*ending{serving}},
 	{words: []string{"enough gpu ram to fit", "not enough gpu memory to load"},
 		endings: []*ending{dispatched}},
 	{words: []string{"nvmapmemallocinternaltagged", "nvmapmemhandlealloc: error",
@@ -188,6 +188,10 @@ func (c *Crash) dropNonsense() {
 // dropSelf removes this process from its neighbours: inside a container PyTorch does not know its
 // own number on the host.
 func (c *Crash) dropSelf() {
+	if c.InProcess == nil && len(c.Neighbours) == 1 && c.Capacity != nil && c.Free != nil &&
+		*c.Capacity-*c.Free-c.Neighbours[0].Bytes < 256*event.MiB { // this one has to hold something
+		c.InProcess, c.Neighbours = &c.Neighbours[0].Bytes, nil
+	}
 	if c.InProcess != nil || c.Allocated == nil {
 		return
 	}
@@ -379,6 +383,9 @@ func readTorchCPU(p *passage) *Crash {
 
 var workerKilled = pattern(`DataLoader worker (?:\(pid\(?s?\)?[^)]*\)+ )?(?:is killed by signal: (Bus error|Killed|Segmentation fault|Aborted|Terminated|Floating point exception)|exited unexpectedly)`)
 
+// spawnedVain are words of workers that fail from the first on where they are spawned.
+var spawnedVain = later(`(?is)(?:windows|[A-Z]:\\).*(?:immediately|num_workers ?=? ?0[^.\n]{0,20}(?:works?|fine|ok))`)
+
 func readTorchWorker(p *passage) *Crash {
 	m := workerKilled.FindStringSubmatch(p.text())
 	if m == nil {
@@ -405,6 +412,12 @@ func readTorchWorker(p *passage) *Crash {
 		if workerCrashed.MatchString(p.around()) {
 			c.Class, c.Sure, c.Where = Other, 0.8, event.WhereUnknown
 			c.What = "a DataLoader worker crashed (segmentation fault)"
+			return c
+		}
+		if spawnedVain.MatchString(p.around()) {
+			c.Class, c.Sure, c.Where = Other, 0.6, event.WhereUnknown
+			c.What = "a DataLoader worker could not be started; where workers are spawned (Windows, macOS) and in notebooks " +
+				"the script needs `if __name__ == '__main__':`, and with num_workers=0 its own exception shows"
 			return c
 		}
 		c.Where, c.Sure, c.What = event.WhereHost, 0.5,
@@ -649,7 +662,7 @@ func readServing(p *passage) *Crash {
 	if m := longestContext.FindStringSubmatch(t); m != nil {
 		c.Fits, _ = strconv.Atoi(m[1])
 	}
-	above := strings.Join(p.above(60), "\n")
+	above := strings.Join(append(p.above(60), p.line()), "\n")
 	c.Requested, c.Capacity = sizeIn(cacheNeeded, t), firstSize(sizeIn(cacheLeft, t),
 		sizeIn(cacheStart, above))
 	if m := engineShare.FindStringSubmatch(above); m != nil && c.Capacity == nil {
