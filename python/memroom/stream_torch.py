@@ -1,5 +1,7 @@
 """Streams as torch data sets. Loaded only where torch is used."""
 
+import mmap
+import os
 from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
@@ -7,8 +9,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from .passes import Passes
 
-ALIGN = 64  # bytes at which each column of a block begins
-FEW = 3  # tensors; as many are sent one by one as quickly as in a block
+ALIGN = 64  # bytes at which each tensor of a piece begins
 
 
 def dataset(stream: Any) -> Any:
@@ -24,6 +25,7 @@ class Batches(IterableDataset):
         self.stream = stream
         self.number = 0  # passes that this process has begun
         self.loaded = False  # a state was loaded here and not read from yet
+        self.outlet: Any = None  # of a worker
         if stream.passes is None:
             stream.passes = Passes()
 
@@ -35,11 +37,14 @@ class Batches(IterableDataset):
             return
         seed = int(worker.seed - worker.id) & (1 << 64) - 1 or 1
         self._agree(seed, self.number)
-        if _plain(self.stream):
-            yield from self.stream._iterate(worker.id, worker.num_workers, _arranger)
+        if self.outlet is None and hasattr(os, "memfd_create"):
+            self.outlet = Outlet()
+        if _plain(self.stream) and self.outlet:
+            yield from self.stream._iterate(worker.id, worker.num_workers, self.outlet.arranger)
             return
         for batch in self.stream._iterate(worker.id, worker.num_workers):
-            yield _packed(_tensors(batch))
+            tensors = _tensors(batch)
+            yield self.outlet.packed(tensors) if self.outlet else tensors
 
     def _agree(self, seed: int, number: int) -> None:
         """All workers of a pass read the same epoch, and the next pass the next one."""
@@ -91,73 +96,134 @@ def _each(state: Dict[str, Any], stream: Any) -> List[Tuple[Dict[str, Any], Any]
 
 def _tensors(value: Any) -> Any:
     """The arrays of a batch as tensors, whatever a user's map() has made of it."""
-    if isinstance(value, dict):
-        return {name: _tensors(one) for name, one in value.items()}
-    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
-        return type(value)(_tensors(one) for one in value)
     if type(value).__module__ == "numpy" and getattr(value, "shape", ()) != ():
         if value.dtype.kind in "biufc" and value.dtype.isnative:
             return torch.from_numpy(value) if value.flags.writeable else torch.tensor(value)
-    return value  # texts, lists and times have no tensor
+    return _through(value, _tensors)  # texts, lists and times have no tensor
+
+
+class Outlet:
+    """Memory in which batches leave a worker: pieces that are written again once the other side has
+    read them. Torch's own way takes new memory, a file descriptor and a handshake for each tensor.
+    """
+
+    def __init__(self) -> None:
+        self.pieces: List[Tuple[int, Any]] = []
+
+    def piece(self, size: int) -> Tuple[Tuple[int, int, int], memoryview]:
+        """A piece that nobody reads: what the other side finds it by, and its memory."""
+        for fd, memory in self.pieces:
+            if memory[0] == 0 and len(memory) >= ALIGN + size:
+                break
+        else:
+            fd = os.memfd_create("memroom-batch", os.MFD_CLOEXEC)
+            os.ftruncate(fd, 1 << (ALIGN + size).bit_length())
+            memory = mmap.mmap(fd, 0)
+            self.pieces.append((fd, memory))
+        memory[0] = 1
+        return (os.getpid(), fd, os.fstat(fd).st_ino), memoryview(memory)[ALIGN:]
+
+    def packed(self, batch: Any) -> Any:
+        """The batch on its way out; without tensors it is sent as it is."""
+        tensors: List[Any] = []
+        shape = _taken(batch, tensors)
+        if not tensors:
+            return batch
+        layout, end = [], 0
+        for one in tensors:
+            size = one.numel() * one.element_size()
+            layout.append((end, size, one.dtype, tuple(one.shape)))
+            end += -(-size // ALIGN) * ALIGN
+        name, memory = self.piece(end)
+        whole = torch.frombuffer(memory, dtype=torch.uint8)
+        for (at, size, dtype, sizes), one in zip(layout, tensors):
+            whole[at : at + size].view(dtype).view(sizes).copy_(one)
+        return Block(name, end, layout, shape)
+
+    def arranger(self, columns: List[Dict[str, Any]]) -> Any:
+        """A function that copies a batch out of the server's memory in one piece."""
+        known = [(_number(c["dtype"]), tuple(c.get("shape", ()))) for c in columns]
+        shape = {c["name"]: Place(at) for at, c in enumerate(columns)}
+
+        def block(rows: int, spans: Any, memory: memoryview, _: bool) -> Block:
+            end = max(spans[at] + spans[at + 1] for at in range(0, len(spans), 2))
+            name, into = self.piece(end)
+            into[:end] = memory[:end]
+            layout = [
+                (spans[2 * i], spans[2 * i + 1], dtype, (rows, *sizes))
+                for i, (dtype, sizes) in enumerate(known)
+            ]
+            return Block(name, end, layout, shape)
+
+        return block
+
+
+class Place(int):
+    """Stands for a tensor in the shape of a batch, by its number."""
 
 
 class Block:
-    """A batch on its way out of a worker, where it becomes a dict again: all its tensors travel as
-    one. One by one, each of 26 columns takes a file descriptor and a hundred microseconds. It is no
-    dict itself, because the DataLoader would take it apart before it is sent.
+    """A batch in a piece of memory; where it arrives it is the batch again. It is no dict or tuple,
+    because the DataLoader would take it apart before it is sent.
     """
 
-    __slots__ = ("whole", "layout", "rest")
+    __slots__ = ("parts",)
 
-    def __init__(self, whole: Any, layout: List[Any], rest: Dict[str, Any]) -> None:
-        self.whole = whole  # bytes in shared memory
-        self.layout = layout  # name, offset, bytes, dtype and shape of each tensor
-        self.rest = rest  # what has no tensor; the tensors' names are there too, in their order
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
 
     def __reduce__(self) -> Any:
-        return _unpacked, (self.whole, self.layout, self.rest)
+        return _unpacked, self.parts
 
 
-def _unpacked(whole: Any, layout: List[Any], rest: Dict[str, Any]) -> Dict[str, Any]:
-    for name, at, size, dtype, shape in layout:
-        rest[name] = whole[at : at + size].view(dtype).view(shape)
-    return rest
+_pieces: Dict[Tuple[int, int, int], Any] = {}  # of workers, as they were opened here
 
 
-def _shared(size: int) -> Any:
-    whole = torch.empty(0, dtype=torch.uint8)
-    return whole.set_(torch.UntypedStorage._new_shared(max(size, 1)))
+def _unpacked(name: Tuple[int, int, int], size: int, layout: List[Any], shape: Any) -> Any:
+    memory = _pieces.get(name)
+    if memory is None:
+        for other in [one for one in _pieces if not os.path.exists("/proc/%d" % one[0])]:
+            del _pieces[other]
+        with open("/proc/%d/fd/%d" % name[:2], "r+b") as file:
+            memory = _pieces[name] = mmap.mmap(file.fileno(), 0)
+    copy = bytearray(memoryview(memory)[ALIGN : ALIGN + max(size, 1)])
+    whole = torch.frombuffer(copy, dtype=torch.uint8)
+    memory[0] = 0
+    return _placed(
+        shape,
+        [whole[at : at + size].view(dtype).view(sizes) for at, size, dtype, sizes in layout],
+    )
 
 
-def _packed(batch: Any) -> Any:
-    """The batch as a block, where that is quicker and this torch has what it takes."""
-    if type(batch) is not dict or not hasattr(torch, "UntypedStorage"):
-        return batch
-    layout: List[Any] = []
-    rest, end = {}, 0
-    for name, value in batch.items():
-        rest[name] = value
-        if type(value) is torch.Tensor:
-            rest[name] = None
-            size = value.numel() * value.element_size()
-            layout.append((name, end, size, value.dtype, tuple(value.shape)))
-            end += -(-size // ALIGN) * ALIGN
-    if len(layout) <= FEW:
-        return batch
-    whole = _shared(end)
-    for name, at, size, dtype, shape in layout:
-        whole[at : at + size].view(dtype).view(shape).copy_(batch[name])
-    return Block(whole, layout, rest)
+def _taken(value: Any, tensors: List[Any]) -> Any:
+    """The shape of a batch, its tensors moved into a list."""
+    if type(value) is torch.Tensor:
+        tensors.append(value)
+        return Place(len(tensors) - 1)
+    return _through(value, lambda one: _taken(one, tensors))
+
+
+def _placed(shape: Any, tensors: List[Any]) -> Any:
+    if type(shape) is Place:
+        return tensors[shape]
+    return _through(shape, lambda one: _placed(one, tensors))
+
+
+def _through(value: Any, function: Any) -> Any:
+    """A dict, tuple or list with each value replaced; anything else as it is."""
+    if isinstance(value, dict):
+        return {name: function(one) for name, one in value.items()}
+    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+        return type(value)(function(one) for one in value)
+    return value
 
 
 def _plain(stream: Any) -> bool:
     """Whether the columns can be sent as the server has laid them out: numbers alone, and nothing
     that a user's function would see."""
-    if getattr(stream, "_changes", True) or not hasattr(torch, "UntypedStorage"):
+    if getattr(stream, "_changes", True):
         return False
-    return len(stream.schema) > FEW and all(
-        c["kind"] == "fixed" and _number(c["dtype"]) is not None for c in stream.schema
-    )
+    return all(c["kind"] == "fixed" and _number(c["dtype"]) is not None for c in stream.schema)
 
 
 def _number(dtype: str) -> Any:
@@ -170,23 +236,3 @@ def _number(dtype: str) -> Any:
         return torch.from_numpy(numpy.empty(0, plain)).dtype
     except TypeError:
         return None
-
-
-def _arranger(columns: List[Dict[str, Any]]) -> Any:
-    """A function that copies a batch out of the server's memory in one piece."""
-    import numpy
-
-    known = [(c["name"], _number(c["dtype"]), tuple(c.get("shape", ()))) for c in columns]
-    names = [c["name"] for c in columns]
-
-    def block(rows: int, spans: Any, memory: memoryview, _: bool) -> Block:
-        end = max(spans[at] + spans[at + 1] for at in range(0, len(spans), 2))
-        whole = _shared(end)
-        whole.numpy()[:end] = numpy.frombuffer(memory[:end], "u1")
-        layout = [
-            (name, spans[2 * i], spans[2 * i + 1], dtype, (rows, *shape))
-            for i, (name, dtype, shape) in enumerate(known)
-        ]
-        return Block(whole, layout, dict.fromkeys(names))
-
-    return block

@@ -254,6 +254,24 @@ class Parts(Case):
         self.assertEqual((tuple(x.shape), x.dtype, y.dtype), ((64, 6), torch.float32, torch.int64))
         self.assertTrue(torch.equal(x[:, 1], y.float()))
 
+    def test_batches_of_workers_may_be_kept(self):
+        """Their memory is used again: what was read stays, whatever map() has made of it."""
+        from torch.utils.data import DataLoader
+
+        def nested(batch):
+            return batch["data"] * 2, {"kept": [batch["data"], "text", 3]}
+
+        loader = DataLoader(
+            self.stream(1000).map(nested).torch(), batch_size=None, num_workers=2, prefetch_factor=3
+        )
+        for _ in range(2):
+            whole = list(loader)
+            first = [int(one) for twice, _ in whole for one in twice]
+            self.assertEqual(first, [*range(0, 2000, 2)])
+            inner = [int(one) for _, rest in whole for one in rest["kept"][0]]
+            self.assertEqual(inner, [*range(1000)])
+            self.assertEqual(whole[0][1]["kept"][1:], ["text", 3])
+
     def test_mix(self):
         low, high = self.table().split(0.5, 0.5)
         mixed = memroom.mix([low, high], weights=[1, 3])
