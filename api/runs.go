@@ -221,6 +221,7 @@ func (s *Server) roomNow(ctx context.Context, folder *store.Folder, room []Room)
 			r.Now = last.Devices[card].Used
 			card++
 		}
+		room[i].Peak = max(room[i].Peak, room[i].Now)
 	}
 	return room
 }

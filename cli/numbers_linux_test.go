@@ -49,6 +49,8 @@ func TestNumbersAgree(t *testing.T) {
 		mlp      = "DATA/mlp.pickle.gz"
 		snapshot = "snapshot " + oom
 		drawn    = snapshot + " --html drawn.html > drawn.html"
+		check    = "check sizes"
+		bench    = "feed bench people.csv --budget 64MiB"
 	)
 	run, study := "/api/runs/"+home.run, "/api/studies/sizes"
 	for name, places := range map[string][]telling{
@@ -57,6 +59,10 @@ func TestNumbersAgree(t *testing.T) {
 			{cards, `RTX4090 +\S+ +(\S+)`},
 			{devices, `cuda:0 +RTX4090 +\S+ +(\S+)`}, {devices, `RTX4090 +\S+ +\S+ +(\S+)`},
 			{devices + " --json", ".devices.0.device_peak"},
+			{gpt2 + " --fit", `fits without changes: needs ([^,]+),`},
+			{gpt2 + " --fit --json", ".prediction.device_peak"},
+			{check, `sizes +RTX4090 +(\S+)`}, {check + " --json", ".checks.0.now.device_peak"},
+			{check + " --format markdown", `RTX4090 \| (\S+) \|`},
 			{"plan gpt2 --gpu 4090 --sweep batch=8..8,seq=512..512", ` 512 +(\S+)`}},
 		"the lower end": {{gpt2, `between (\S+) and`}, {gpt2 + " --json", ".low"},
 			{page, `between (\S+) and`}, {served, ".prediction.low"}},
@@ -133,6 +139,12 @@ func TestNumbersAgree(t *testing.T) {
 			{"/metrics", `memroom_run_limit_bytes{run="` + home.run + `",[^}]*} (\S+)`}},
 		"how long a run took": {{"end", `after (.*?);`}, {"show", `after (.*)`},
 			{"runs", `NAME[^\n]*\n.* (\d\S* s) `}},
+		"the budget of a check": {{check, `(\S+)  ok`}, {check + " --json", ".checks.0.budget"},
+			{check + " --format markdown", `RTX4090 \| \S+ \| (\S+) \|`}},
+		"the budget of a feed": {{bench, `budget of (\S+)`}, {bench + " --json", ".report.budget"},
+			{"feed convert people.csv --to rows.arrow --budget 64MiB", `budget of (\S+)`}},
+		"the rows of a file": {{bench, `(\d+) rows`}, {bench + " --json", "#rows"},
+			{"feed inspect people.csv", `(\d+) rows`}, {"feed inspect people.csv --json", "#rows"}},
 		"how a run ended": {{"show --json", "#exit_code"}, {run, "#exit_code"},
 			{"runs --json", "#0.exit_code"}},
 
@@ -140,6 +152,9 @@ func TestNumbersAgree(t *testing.T) {
 			{"tune show sizes --json", ".trials.0.peak_host_bytes"},
 			{study, ".trials.0.peak_host_bytes"}, {study, ".trials.0.attempts.0.peak_bytes"},
 			{"show sizes/0 --json", ".peak_host"}, {"show sizes/0", `host memory +peak (\S+) `}},
+		"the attempts of a trial": {{"tune show sizes", `finished +\S+ +(\d+)`},
+			{"tune show sizes --json", "#trials.0.attempts"}},
+		"the trials of a study": {{"tune show sizes", `sizes: (\d+) trial`}, {study, "#wanted"}},
 		"the value of the best trial": {{"tune show sizes --json", "#best.value"},
 			{study, "#trials.0.value"}},
 	} {
@@ -181,6 +196,13 @@ func newNumbers(t *testing.T) *numbers {
 			"num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
 			"head_dim": 64, "vocab_size": 128256, "tie_word_embeddings": true,
 				"torch_dtype": "bfloat16"}`,
+		"people.csv": "name,age\nana,31\nbo,44\n",
+		"memroom.toml": `[[check]]
+name = "sizes"
+plan = "gpt2 --batch 8 --seq 512"
+gpu = "RTX4090"
+budget = "12GiB"
+`,
 		"study.toml": `command = ["sh", "-c", "sleep 0.4; echo loss=$0", "${lr}"]
 [params]
 lr = "loguniform(1e-3,5e-3)"

@@ -94,7 +94,7 @@ func (v *tuneView) table(width int) []string {
 	capacity := e.Capacity()
 	best := "none yet"
 	if b := e.Study.Best(); b != nil {
-		best = fmt.Sprintf("%s=%.6g (%s)", e.Spec.Options.Metric, *b.Value, b.Params.Short())
+		best = fmt.Sprintf("%s=%.5g (%s)", e.Spec.Options.Metric, *b.Value, b.Params.Short())
 	}
 	lines := []string{
 		fmt.Sprintf("%s %d of %d over, %d running, %d failed, %d infeasible, %d stopped, %s",
@@ -123,7 +123,7 @@ func (v *tuneView) table(width int) []string {
 		}
 		value := "-"
 		if h := l.Trial.History(); len(h) > 0 {
-			value = fmt.Sprintf("%.6g", h[len(h)-1].Value)
+			value = fmt.Sprintf("%.5g", h[len(h)-1].Value)
 		}
 		state := ""
 		if l.Usage.Held {
@@ -162,7 +162,7 @@ func printStudy(s *session, e *engine.Engine, quiet bool) {
 		return // no trial is better than another
 	}
 	if best := e.Study.Best(); best != nil {
-		fmt.Fprintf(s.Out, "best: trial %d, %s=%.6g with %s\n", best.ID, e.Spec.Options.Metric,
+		fmt.Fprintf(s.Out, "best: trial %d, %s=%.5g with %s\n", best.ID, e.Spec.Options.Metric,
 			*best.Value, best.Params.Short())
 	} else {
 		fmt.Fprintf(s.Out, "best: none, because no trial finished with a value\n")
@@ -193,7 +193,7 @@ func printTrials(s *session, e *engine.Engine) {
 		}
 		value := "-"
 		if t.Value != nil && metric != "" {
-			value = fmt.Sprintf("%.6g", *t.Value)
+			value = fmt.Sprintf("%.5g", *t.Value)
 		}
 		peak, card := peaksOf(t)
 		if onCard {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"memroom/event"
@@ -211,6 +212,8 @@ func (r Row) State() string {
 		return "out of " + r.Where.Memory()
 	case *r.ExitCode == 0:
 		return "ok"
+	case *r.ExitCode == 128+int(syscall.SIGINT):
+		return "interrupted"
 	}
 	return fmt.Sprintf("exit %d", *r.ExitCode)
 }

@@ -44,7 +44,7 @@ export class CompareView {
       el("h1", {}, "Compare two runs"),
       el(
         "div",
-        { class: "scroll" },
+        { class: "scroll", tabindex: "0" },
         el(
           "table",
           { class: "compare" },
@@ -54,7 +54,7 @@ export class CompareView {
             el(
               "tr",
               {},
-              el("th", {}, ""),
+              el("th", {}, el("span", { class: "unseen" }, "what is compared")),
               head(both.a),
               head(both.b),
               el("th", {}, "second against first"),

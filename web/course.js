@@ -4,7 +4,7 @@
 // gives as many points as there are pixels, each with the highest and lowest value since the one
 // before.
 
-import { bytes, clock, count } from "memroom/format.js";
+import { asSet, bytes, clock, count } from "memroom/format.js";
 
 const left = 76; // pixels for the scale
 const right = 10;
@@ -387,11 +387,9 @@ export class Course {
     g.fillStyle = this.ink;
     g.font = "600 11px system-ui, sans-serif";
     const beyond =
-      limit > scale
-        ? `, limit ${amount(limit, lane.unit)}`
-        : limit > 0
-          ? `, limit ${amount(limit, lane.unit)}`
-          : "";
+      limit > 0
+        ? `, limit ${lane.unit === "bytes" ? asSet(limit) : amount(limit, lane.unit)}`
+        : "";
     g.fillText(`${lane.title}${beyond}`, left + 4, top + 2);
     g.font = "11px system-ui, sans-serif";
   }

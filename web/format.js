@@ -21,7 +21,7 @@ export function bytes(n) {
 }
 
 /** A limit as a person sets it: "1500MiB", where bytes rounds to "1.46GiB". */
-export function limit(n) {
+export function asSet(n) {
   const unit = units.slice(0, 4).find(([, size]) => n % size === 0 && n / size < 10000);
   return unit && n > 0 ? `${n / unit[1]}${unit[0]}` : bytes(n);
 }

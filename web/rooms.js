@@ -1,6 +1,6 @@
 // How much of each kind of memory is left, as bars and in words.
 
-import { bytes, el, limit, percent, span, when } from "memroom/format.js";
+import { asSet, bytes, el, percent, span, when } from "memroom/format.js";
 
 /** What is left: under the limit at the peak, or now where others on the machine leave less. */
 export function leftOf(room) {
@@ -34,7 +34,7 @@ export function meter(room) {
 export function roomBar(room) {
   const text =
     room.limit > 0
-      ? `${room.name}: ${room.now ? `${bytes(room.now)} now, ` : ""}peak ${bytes(room.peak)} of ${limit(room.limit)}, ${percent(leftOf(room).bytes, room.limit)} left${leftOf(room).now ? " beside other processes" : ""}`
+      ? `${room.name}: ${room.now ? `${bytes(room.now)} now, ` : ""}peak ${bytes(room.peak)} of ${asSet(room.limit)}, ${percent(leftOf(room).bytes, room.limit)} left${leftOf(room).now ? " beside other processes" : ""}`
       : `${room.name}: peak ${bytes(room.peak)}`;
   return el("div", { class: "room" }, meter(room), el("span", { class: "room-text" }, text));
 }
@@ -120,6 +120,7 @@ export function became(r) {
   if (r.status === "running") return "is running";
   if (r.is_oom) return `ran ${state}`;
   if (state === "ok") return r.attempts > 1 ? `finished at attempt ${r.attempts}` : "finished";
+  if (state === "interrupted") return "was interrupted";
   if (state.startsWith("exit ")) return `failed with exit code ${state.slice(5)}`;
   if (state.startsWith("unwatched")) return "goes on, and nobody watches it";
   return r.damaged ? "has a damaged record" : "was lost";

@@ -3,7 +3,7 @@
 // The view takes its data from a source, so that the served page and the page in one file are the
 // same: {record, series(from, to, points), account(ms), events(), reports(), log(stream)}.
 
-import { bytes, clock, count, duration, el, limit, percent, span, when } from "memroom/format.js";
+import { asSet, bytes, clock, count, duration, el, percent, span, when } from "memroom/format.js";
 import { Course, inks, phaseInk } from "memroom/course.js";
 import { fromText, judgement, roomBar, stateMark, worthShowing } from "memroom/rooms.js";
 import { became, nameOf } from "memroom/rooms.js";
@@ -100,9 +100,8 @@ export class RunView {
 
   showRecord(r) {
     this.record = r;
-    const title = `${nameOf(r)} ${became(r)}`;
-    document.title = `${title} · memroom`;
-    $("run-title").textContent = title;
+    document.title = `${nameOf(r)} ${became(r)} · memroom`;
+    $("run-title").replaceChildren(nameOf(r), " ", stateMark(r));
     $("run-line").replaceChildren(
       typedLine((r.run && r.run.command ? r.run.command.join(" ") : r.command) || ""),
       el(
@@ -110,7 +109,7 @@ export class RunView {
         { class: "soft" },
         [
           when(r.started),
-          r.seconds ? `took ${span(r.seconds)}` : "",
+          r.seconds ? `${r.status === "running" ? "for" : "took"} ${span(r.seconds)}` : "",
           r.model && `model ${r.model}`,
           `run ${r.id}`,
         ]
@@ -118,7 +117,6 @@ export class RunView {
           .join(" · "),
       ),
     );
-    $("run-state").replaceChildren(stateMark(r));
     this.banner(r);
     $("run-notes").replaceChildren(
       ...[r.newer, r.reported && fromText(r), ...(r.notes || [])]
@@ -394,7 +392,7 @@ export class RunView {
       ["folder it ran in", run.dir],
       ["host", run.host],
       ["started", when(run.started)],
-      ["took", r.seconds ? span(r.seconds) : ""],
+      ["took", r.seconds && r.status !== "running" ? span(r.seconds) : ""],
       [
         "steps",
         r.steps
@@ -404,8 +402,8 @@ export class RunView {
       ["exit code", r.exit_code === undefined ? "" : String(r.exit_code)],
       ["group", run.group],
       ["tags", (run.tags || []).join(", ")],
-      ["limit on host memory", run.host_mem ? limit(run.host_mem) : ""],
-      ["limit on GPU memory", run.gpu_mem ? limit(run.gpu_mem) : ""],
+      ["limit on host memory", run.host_mem ? asSet(run.host_mem) : ""],
+      ["limit on GPU memory", run.gpu_mem ? asSet(run.gpu_mem) : ""],
       ["memroom", run.version],
       [
         "cost of watching",
@@ -551,7 +549,7 @@ export function accountBox(name, account) {
   return el(
     "div",
     { class: "account" },
-    el("h3", {}, `${name}: ${limit(account.limit)}`),
+    el("h3", {}, `${name}: ${asSet(account.limit)}`),
     bar,
     el("table", {}, el("tbody", {}, ...rows)),
   );

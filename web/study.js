@@ -101,10 +101,10 @@ export class StudyView {
     );
     const best = d.best === null ? null : this.byID.get(d.best);
     const state = d.working
-      ? "Runs"
+      ? "Runs: "
       : over >= d.wanted
-        ? "Over"
-        : "Stands still: memroom tune resume goes on";
+        ? ""
+        : "Stands still, memroom tune resume goes on: ";
     this.banner.className = `banner ${best ? "good" : "plain"}`;
     this.banner.replaceChildren(
       el(
@@ -118,7 +118,7 @@ export class StudyView {
         "div",
         { class: "soft" },
         best ? `${settings(d, best)}. ` : "",
-        `${state}: ${count(over)} of ${count(d.wanted)} trials are over.`,
+        `${state}${count(over)} of ${count(d.wanted)} trials are over.`,
       ),
     );
     const figure = (name, value, note) =>
@@ -380,7 +380,7 @@ export class StudyView {
       el("td", { class: "num" }, button),
       el("td", {}, t.state, t.why ? el("div", { class: "soft small" }, t.why) : ""),
       el("td", { class: "num" }, t.value === null ? "-" : number(t.value)),
-      ...t.params.map((p) => el("td", {}, p)),
+      ...t.params.map((p) => el("td", {}, setting(p))),
       el("td", { class: "num" }, count(t.attempts.length)),
       el("td", { class: "num" }, t.peak_host_bytes ? bytes(t.peak_host_bytes) : "-"),
       el("td", { class: "num" }, last ? bytes(last.reserved_bytes) : "-"),
@@ -448,11 +448,16 @@ function ranked(d) {
 }
 
 function settings(d, t) {
-  return d.axes.map((a, i) => `${a.name}=${t.params[i]}`).join(", ");
+  return d.axes.map((a, i) => `${a.name}=${setting(t.params[i])}`).join(", ");
 }
 
 function number(v) {
   return Number.isInteger(v) && Math.abs(v) < 1e9 ? String(v) : String(Number(v.toPrecision(5)));
+}
+
+/** A setting as the terminal writes it: numbers of many digits are shortened. */
+function setting(text) {
+  return /^-?\d*\.\d{6,}(e-?\d+)?$/.test(text) ? number(Number(text)) : text;
 }
 
 function picture(id, label) {

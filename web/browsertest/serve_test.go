@@ -255,7 +255,7 @@ func TestLiveRun(t *testing.T) {
 	_ = cmd.Wait()
 	ended = true
 	p.until(`document.getElementById("link-state").textContent === "the run is over"`)
-	p.until(`document.getElementById("run-state").textContent === "ok"`)
+	p.until(`document.querySelector("#run-title .state").textContent === "ok"`)
 	p.quiet()
 }
 
