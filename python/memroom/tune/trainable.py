@@ -1,10 +1,11 @@
 """A training as a class, and what is wrapped around trainings."""
 
+import contextlib
 import functools
 import inspect
 import os
 import tempfile
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, Optional
 
 from .config import resources_of
 from .session import Checkpoint, Session
@@ -51,7 +52,7 @@ class Trainable:
 
     def save(self, checkpoint_dir: Optional[str] = None) -> Checkpoint:
         """A checkpoint that restore() takes."""
-        made = _save(self, checkpoint_dir)
+        made = _save(self, checkpoint_dir or tempfile.mkdtemp(prefix="checkpoint-"))
         made.update_metadata({"training_iteration": self.iteration})
         return made
 
@@ -136,18 +137,28 @@ def steps(target: Any, session: Session, parameters: Dict[str, Any], saves: Any)
             setattr(trainable, counter, trainable.iteration + 1)
             done = bool(result.get("done", False))
             result.setdefault("training_iteration", trainable.iteration)
-            checkpoint = _save(trainable) if saves(result, done) else None
-            wanted = session.report(result, checkpoint)
+            with _saved(trainable, saves(result, done)) as checkpoint:
+                wanted = session.report(result, checkpoint)
             if done:
                 return
             if wanted:
-                session.save(_save(trainable))
+                with _saved(trainable) as checkpoint:
+                    session.save(checkpoint)
     finally:
         trainable.cleanup()
 
 
-def _save(trainable: Any, folder: Optional[str] = None) -> Checkpoint:
-    folder = folder or tempfile.mkdtemp(prefix="checkpoint-")
+@contextlib.contextmanager
+def _saved(trainable: Any, due: bool = True) -> Iterator[Optional[Checkpoint]]:
+    """A checkpoint until the session has copied it; None: none is due."""
+    if due:
+        with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
+            yield _save(trainable, folder)
+    else:
+        yield None
+
+
+def _save(trainable: Any, folder: str) -> Checkpoint:
     os.makedirs(folder, exist_ok=True)
     made = trainable.save_checkpoint(folder)
     if isinstance(made, dict):
