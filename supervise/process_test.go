@@ -90,7 +90,7 @@ func newWorkshop(t testing.TB, who asUser) *workshop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &workshop{TB: t, home: home, temporary: "/tmp", who: who}
+	w := &workshop{TB: t, home: home, temporary: os.TempDir(), who: who}
 	if who == nobody {
 		if err := os.Chown(home, 65534, 65534); err != nil {
 			t.Fatal(err)

@@ -10,15 +10,17 @@
 //	suite [-real] [-processors N] [-most N] [-race PKG]... [-split PKG]... [-beside COMMAND]...
 //	      [-times FILE] [PKG]...
 //
-// Without a package it runs all of them, but the tests of real.txt; with -real those alone. It ends
+// Without a package it runs all of them, but the tests of real.txt; with -real those alone. What
+// frameworks leave in the temporary folder, which is the run's own, is removed at the end. It ends
 // with what the dearest jobs took and what share of the machine was idle, and names what tests left
-// outside their folders; -times writes what every job took to a file. Where MEMROOM_TEST_END is a
-// time in seconds since 1970, no test of a split package starts after it: those left are skipped,
+// elsewhere; -times writes what every job took to a file. Where MEMROOM_TEST_END is a time in
+// seconds since 1970, no test of a split package starts after it: those left are skipped,
 // and counted. A run that somebody ends from outside reports nothing at all. The exit code is 0
 // whatever the tests say: testenv/count judges.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -99,17 +101,21 @@ func hearSignals() {
 
 func (p *plan) run(processors float64, most int) error {
 	out, before := &printer{to: os.Stdout}, entries()
-	dir, err := os.MkdirTemp("", "memroom-suite-")
+	dir, err := os.MkdirTemp("", "mr") // a socket's path is short
 	if err != nil {
 		return err
 	}
+	was := os.Getenv("TMPDIR")
 	p.dir = dir
 	defer func() {
 		_ = os.RemoveAll(dir)
+		_ = os.Setenv("TMPDIR", was)
 		reportLeft(out, before)
 	}()
-	// Some tests run the binary as another user.
-	if err := os.Chmod(dir, 0o755); err != nil {
+	// Some tests run the binary as another user, who has temporary files too.
+	temporary := filepath.Join(dir, "t")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(temporary, 0o700),
+		os.Chmod(temporary, os.ModeSticky|0o777), os.Setenv("TMPDIR", temporary)); err != nil {
 		return err
 	}
 	binary := filepath.Join(dir, "memroom")
