@@ -25,10 +25,61 @@ ABOUT_CARDS = ("cuda", "gpu", "bf16", "fp16", "tf32", "accelerator", "device", "
 _CACHED = type(functools.lru_cache(len))
 
 
-def begin(target: dict[str, Any], path: str) -> Rehearsal:
+class Caller:
+    """What is read of a process before it is copied: a copy that looked at all its objects would
+    copy their memory too. Modules that were read are not read again until they have grown.
+    """
+
+    def __init__(self) -> None:
+        self.marks: dict[str, tuple[int, int]] = {}
+        # functions and classes of torch by where they are found
+        self.names: dict[tuple[str, str], Any] = {}
+        # id of one -> modules that took it from torch, with their name for it
+        self.takers: dict[int, set[tuple[str, str]]] = {}
+        # where libraries remember what they learnt about the machine
+        self.learnt: set[tuple[str, str]] = set()
+        self.found: list[Any] = []  # modules and optimizers, until the process is copied
+
+    def preload(self) -> None:
+        """Imports what each copy needs."""
+        from . import card, fakes, keras_fit, overlay, rules, script, stage, typed, world  # noqa: F401
+
+    def read(self) -> None:
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return
+        news = []
+        for name, module in list(sys.modules.items()):
+            if isinstance(module, ModuleType):
+                mark = (id(module), len(vars(module)))
+                if self.marks.get(name) != mark:
+                    self.marks[name] = mark
+                    news.append((name.partition(".")[0], name, list(vars(module).items())))
+        for top, name, values in news:
+            if top == "torch":
+                for attribute, value in values:
+                    if callable(value):
+                        self.names[name, attribute] = value
+                        self.takers.setdefault(id(value), set())
+        for top, name, values in news:
+            for attribute, value in values:
+                if type(value) is _CACHED and any(word in attribute for word in ABOUT_CARDS):
+                    if top not in getattr(sys, "stdlib_module_names", ()):
+                        self.learnt.add((name, attribute))
+                if top not in ("torch", "_memroom_probe") and id(value) in self.takers:
+                    self.takers[id(value)].add((name, attribute))
+        kinds = {torch.nn.Module, torch.optim.Optimizer}
+        below = list(kinds)
+        while below:
+            more = set(type.__subclasses__(below.pop())) - kinds
+            kinds |= more
+            below += more
+        self.found = [o for o in gc.get_objects() if type(o) in kinds]
+
+
+def begin(target: dict[str, Any], path: str, caller: Caller) -> Rehearsal:
     """Puts this process on the stage. It must be a fork that ends with the rehearsal."""
     torch = sys.modules.get("torch")
-    before = _names() if torch is not None else {}
     rehearsal = Rehearsal(target, path)
     if torch is not None:
         torch.set_num_threads(1)  # its threads did not survive the fork
@@ -36,51 +87,26 @@ def begin(target: dict[str, Any], path: str) -> Rehearsal:
         rehearsal.script.forked = True
     follow(rehearsal)
     if torch is not None:
-        _rename(before)
-        _forget()
+        _rename(caller)
+        for name, attribute in caller.learnt:  # is asked again
+            cached = getattr(sys.modules.get(name), attribute, None)
+            if type(cached) is _CACHED:
+                cached.cache_clear()
         with torch.no_grad():
             rehearsal.adopted = Adopted(rehearsal, torch)
-            rehearsal.adopted.modules()
+            rehearsal.adopted.modules(caller.found)
     return rehearsal
 
 
-def _names() -> dict[tuple[str, str], Any]:
-    """Functions and classes of torch by where they are found."""
-    return {
-        (name, attribute): value
-        for name, module in list(sys.modules.items())
-        if name.partition(".")[0] == "torch" and isinstance(module, ModuleType)
-        for attribute, value in list(vars(module).items())
-        if callable(value)
-    }
-
-
-def _rename(before: dict[tuple[str, str], Any]) -> None:
+def _rename(caller: Caller) -> None:
     """Modules that took a name from torch get what the rehearsal put in its place."""
-    changed = {}
-    for (name, attribute), old in before.items():
+    for (name, attribute), old in caller.names.items():
         new = getattr(sys.modules.get(name), attribute, old)
         if new is not old and callable(new):
-            changed[id(old)] = new
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in ("torch", "_memroom_probe") or not isinstance(
-            module, ModuleType
-        ):
-            continue
-        for attribute, value in list(vars(module).items()):
-            if id(value) in changed:
-                setattr(module, attribute, changed[id(value)])
-
-
-def _forget() -> None:
-    """Answers about the machine that libraries have cached are asked again."""
-    for name, module in list(sys.modules.items()):
-        top = name.partition(".")[0]
-        if top in getattr(sys, "stdlib_module_names", ()) or not isinstance(module, ModuleType):
-            continue
-        for attribute, value in list(vars(module).items()):
-            if type(value) is _CACHED and any(word in attribute for word in ABOUT_CARDS):
-                value.cache_clear()
+            for taker, own in caller.takers[id(old)]:
+                module = sys.modules.get(taker)
+                if getattr(module, own, None) is old:
+                    setattr(module, own, new)
 
 
 class Adopted:
@@ -91,19 +117,12 @@ class Adopted:
         self.stage = rehearsal.stage
         self.kept: list[Any] = []  # the real ones: letting go of them would ask a driver
 
-    def modules(self) -> None:
+    def modules(self, found: list[Any]) -> None:
         """Every module of the process and every optimizer's state."""
         torch = self.torch
-        kinds: dict[type, bool] = {}
-        found = []
-        for o in gc.get_objects():
-            kind = type(o)
-            if kind not in kinds:
-                kinds[kind] = issubclass(kind, (torch.nn.Module, torch.optim.Optimizer))
-            if kinds[kind]:
-                found.append(o)
         seen: set[int] = set()
         for module in found:
+            self.compile(module)
             for p in module.__dict__.get("_parameters", {}).values():
                 if p is not None and id(p) not in seen:
                     seen.add(id(p))
@@ -117,6 +136,15 @@ class Adopted:
                 for key, value in list(state.items()) if isinstance(state, dict) else ():
                     if isinstance(value, torch.Tensor) and value.dim() and self.is_real(value):
                         state[key] = self.fake(value)
+
+    def compile(self, module: Any) -> None:
+        """What was compiled before is compiled again, for the card."""
+        if type(module).__name__ == "OptimizedModule":
+            again = self.torch.compile(module._orig_mod)
+            module.__dict__["forward"] = getattr(again, "forward", again)
+        elif getattr(module, "_compiled_call_impl", None) is not None:
+            module._compiled_call_impl = None
+            module.compile()
 
     def is_real(self, t: Any) -> bool:
         return type(t) in (self.torch.Tensor, self.torch.nn.Parameter)
@@ -188,6 +216,11 @@ CANNOT = (
         "data-dependent",
         "a size depends on values that a rehearsal does not have: compute it from sizes or from "
         "tensors of the host, or pass it in",
+    ),
+    (
+        "Multiple dispatch failed",
+        "a tensor is of a class that has no fake counterpart, as a lazy layer's weight before its "
+        "first call: call the model once on the host, or use a plain tensor",
     ),
     (
         "SparseTensorImpl",

@@ -18,7 +18,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
-from . import products
+from . import forms, products
 from . import recorder as record
 from .values import Values
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .card import Card
 
 aten = torch.ops.aten
+DEVICE = torch.ops.prim.device.default  # asked for more often than anything is computed
 
 # A tensor of the host above this size is fake when the script makes it from nothing.
 REAL_LIMIT = 1 << 20
@@ -98,6 +99,17 @@ class Fakes(FakeTensorMode):
     """torch's fake mode, which would look for a real card where the pretended one answers."""
 
     avoid_device_init = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as the stage's
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is DEVICE:
+            return args[0].device
+        return self.dispatch(func, types, args, kwargs or {})
 
 
 def packed(t: torch.Tensor) -> bool:
@@ -183,6 +195,7 @@ class Stage(TorchDispatchMode):
         self.real_bytes = 0
         self.turn = threading.RLock()  # the script's own threads take turns
         self.names: dict[OpOverload, str] = {}
+        self.forms: dict[Any, Any] = {}  # form of a call -> forms of its results
         self.parts: set[OpOverload] = set()  # operations that consist of others
         # type of tensor -> whether it only holds others, as DTensor does
         self.wrappers: dict[type, bool] = {}
@@ -201,6 +214,8 @@ class Stage(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if func is DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device  # device: meta, while another thread plays an operation
         kwargs = kwargs or {}
         tensors = tensors_in(args)
         if kwargs:
@@ -313,26 +328,45 @@ class Stage(TorchDispatchMode):
                 out = aten.alias(args[0])
             self.note(Call(self, func, name, args, kwargs, out))
             return out
-        with self.fake:
-            try:
-                if products.is_widened(func, name):
-                    out = products.widened(args, kwargs)
-                else:
-                    out = func(*args, **kwargs)
-            except (
-                fake_tensor.DynamicOutputShapeException,
-                fake_tensor.DataDependentOutputException,
-                fake_tensor.UnsupportedOperatorException,
-                NotImplementedError,
-            ):
-                out = self.values.resolve(func, name, args, kwargs)
-            if name in self.laid_out:
+        key = forms.of_call(func, name, args, kwargs)
+        known = self.forms.get(key)
+        if known is None:
+            out = self.computed(func, name, args, kwargs, key)
+        else:
+            out = forms.made(known, self.fake, args)
+        if name in self.laid_out:
+            with self.fake:
                 out = self.laid_out[name](self, args, out)
         self.values.after(func, name, args, kwargs, out)
         call = Call(self, func, name, args, kwargs, out)
         if any(on_card(t) for t in call.outs) or any(on_card(t) for t in tensors):
             self.note(call)
         return out
+
+    def computed(
+        self,
+        func: OpOverload,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: tuple[Any, ...] | None,
+    ) -> Any:
+        """What torch's fake mode returns; it is remembered where the form of the call decides."""
+        with self.fake:
+            try:
+                if products.is_widened(func, name):
+                    return products.widened(args, kwargs)
+                out = func(*args, **kwargs)
+                if key is not None and key == forms.of_call(func, name, args, kwargs):
+                    self.forms[key] = forms.learnt(args, kwargs, out)
+                return out
+            except (
+                fake_tensor.DynamicOutputShapeException,
+                fake_tensor.DataDependentOutputException,
+                fake_tensor.UnsupportedOperatorException,
+                NotImplementedError,
+            ):
+                return self.values.resolve(func, name, args, kwargs)
 
     def fake_of(self, t: torch.Tensor) -> FakeTensor:
         """A fake host tensor of the same form as a real one; tiny ones remember their values."""

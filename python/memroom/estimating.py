@@ -188,6 +188,7 @@ class Answers:
         self.process = subprocess.Popen(
             [command, "_estimates"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        self.caller: Any = None
 
     def ask(self, **question: Any) -> dict[str, Any]:
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -212,6 +213,15 @@ class Answers:
             pass
         self.process.stdout.close()
         self.process.wait()
+
+    def read_caller(self, inside: Any) -> Any:
+        """What a fork of this process has to know of it."""
+        if self.caller is None:
+            self.caller = inside.Caller()
+            if "torch._dynamo" in sys.modules:
+                self.caller.preload()
+        self.caller.read()
+        return self.caller
 
     def leave(self) -> None:
         """In a fork: what it starts must not keep the command waiting for questions."""
@@ -263,8 +273,10 @@ class Rehearsed:
                 stream.flush()
             except (OSError, ValueError, AttributeError):
                 pass
+        caller = self.answers.read_caller(inside)
         self.child = os.fork()
         if self.child:
+            caller.found = []
             return False
         self.child = os.getpid()
         try:
@@ -272,7 +284,7 @@ class Rehearsed:
             _ends_with_parent()
             self.answers.leave()
             self._quieten()
-            self.rehearsal = inside.begin(self.target, self.record)
+            self.rehearsal = inside.begin(self.target, self.record, caller)
         except BaseException as error:
             self.broke(error)
         return True
@@ -459,8 +471,9 @@ class Training:
         self.rehearsal, self.torch, self.model, self.loss = rehearsal, torch, model, loss
         self.steps, self.autocast, self.optimizer = steps, autocast, optimizer
         self.sample = sample
-        if isinstance(sample, torch.utils.data.DataLoader):
-            self.sample = next(iter(sample))
+        if not isinstance(sample, (torch.Tensor, tuple, list)) and not hasattr(sample, "keys"):
+            if hasattr(sample, "__iter__"):  # a loader, of whatever kind
+                self.sample = next(iter(sample))
 
     def run(self) -> None:
         torch, model = self.torch, self.model

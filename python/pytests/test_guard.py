@@ -54,6 +54,7 @@ def test_estimates_agree():
     ways.append(memroom.estimate(empty, [(64, 512)], "AdamW"))
     loader = torch.utils.data.DataLoader([torch.zeros(512) for _ in range(64)], batch_size=64)
     ways.append(memroom.estimate(model, loader, torch.optim.AdamW(model.parameters())))
+    ways.append(memroom.estimate(model, iter([torch.zeros(64, 512)]), "AdamW"))
     with memroom.rehearse() as r:
         train(model)
         inside = True
@@ -119,11 +120,17 @@ def broken():
         (lambda: os.abort(), "SIGABRT"),
         (lambda: sys.exit(1), "put nothing on a GPU"),
         (lambda: onlycuda(torch.zeros(3, device="cuda")), "register_fake"),
+        (lambda: torch.nn.LazyLinear(8).cuda(), "no fake counterpart"),
     ],
 )
 def test_errors_name_the_way_out(code, says):
     with pytest.raises(memroom.RehearsalError, match=says):
         memroom.estimate(code)
+
+
+def test_a_model_that_was_compiled_before():
+    before = memroom.estimate(torch.compile(Net()), (64, 512), "AdamW")
+    assert before.allocated == memroom.estimate(lambda: train(torch.compile(Net()))).allocated
 
 
 def test_a_loop_ends_where_a_known_value_decides():
