@@ -60,6 +60,16 @@ def _of(value: Any, whole: bool) -> Any:
     raise _Unlike
 
 
+def selected(t: FakeTensor, dim: int, index: int) -> Any:
+    """The form of one row, of which a set of samples has thousands; None where there is none."""
+    if not -t.dim() <= dim < t.dim() or not -t.shape[dim] <= index < t.shape[dim]:
+        return None
+    offset = t.storage_offset() + index % t.shape[dim] * t.stride(dim)
+    dim %= t.dim()
+    shape, stride = (v[:dim] + v[dim + 1 :] for v in (t.shape, t.stride()))
+    return (True, shape, stride, offset, t.dtype, t.fake_device)
+
+
 def learnt(args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
     """How to make these results again; None where that is not known."""
     held = {

@@ -330,6 +330,8 @@ class Stage(TorchDispatchMode):
             return out
         key = forms.of_call(func, name, args, kwargs)
         known = self.forms.get(key)
+        if known is None and name == "select" and key is not None and type(args[0]) is FakeTensor:
+            known = forms.selected(*args)
         if known is None:
             out = self.computed(func, name, args, kwargs, key)
         else:

@@ -471,9 +471,9 @@ class Training:
         self.rehearsal, self.torch, self.model, self.loss = rehearsal, torch, model, loss
         self.steps, self.autocast, self.optimizer = steps, autocast, optimizer
         self.sample = sample
-        if not isinstance(sample, (torch.Tensor, tuple, list)) and not hasattr(sample, "keys"):
-            if hasattr(sample, "__iter__"):  # a loader, of whatever kind
-                self.sample = next(iter(sample))
+        batch = isinstance(sample, (tuple, list, str)) or hasattr(sample, "keys")
+        if not batch and not hasattr(sample, "shape") and hasattr(sample, "__iter__"):
+            self.sample = next(iter(sample))  # a loader, of whatever kind
 
     def run(self) -> None:
         torch, model = self.torch, self.model
