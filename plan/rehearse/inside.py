@@ -11,6 +11,7 @@ from __future__ import annotations
 import dis
 import functools
 import gc
+import importlib
 import sys
 import traceback
 from types import ModuleType
@@ -21,6 +22,9 @@ from .lines import OWN, Lines
 
 # Words in the names of functions that remember what they learnt about the machine.
 ABOUT_CARDS = ("cuda", "gpu", "bf16", "fp16", "tf32", "accelerator", "device", "flash")
+
+# Parts that a rehearsal of PyTorch imports.
+NEEDED = "card elements fakes keras_fit overlay rules script stage typed world".split()
 
 _CACHED = type(functools.lru_cache(len))
 
@@ -42,7 +46,8 @@ class Caller:
 
     def preload(self) -> None:
         """Imports what each copy needs."""
-        from . import card, fakes, keras_fit, overlay, rules, script, stage, typed, world  # noqa: F401
+        for name in NEEDED:
+            importlib.import_module("." + name, __package__)
 
     def read(self) -> None:
         torch = sys.modules.get("torch")
