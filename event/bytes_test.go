@@ -39,6 +39,15 @@ func TestParseBytesRefuses(t *testing.T) {
 	}
 }
 
+func TestLimitsAreWrittenAsSet(t *testing.T) {
+	for size, want := range map[Bytes]string{1500 * MiB: "1500MiB", 2 * GiB: "2GiB",
+		25275125760: "23.54GiB", 700*MiB + KiB: "700MiB", 0: "0B", 10_000 * MiB: "9.77GiB"} {
+		if got := size.AsSet(); got != want {
+			t.Errorf("%d is written %q, want %q", int64(size), got, want)
+		}
+	}
+}
+
 func TestBytesPrintsAndReadsBack(t *testing.T) {
 	for size, want := range map[Bytes]string{
 		0: "0B", 1023: "1023B", 1024: "1KiB", 3 * GiB / 2: "1.5GiB", 10 * GiB: "10GiB",

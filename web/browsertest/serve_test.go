@@ -345,8 +345,9 @@ func TestBadFilesAreSaid(t *testing.T) {
 	p.run(chromedp.SetUploadFiles("#file", []string{filepath.Join(dir, "text.pickle")}))
 	p.until(`document.querySelector("h1").textContent === "This snapshot cannot be shown"`)
 	for _, address := range []string{"/runs/20200101-000000-abc", "/snapshots/u-gone",
-		"/compare?a=x&b=y"} {
+		"/compare?a=x&b=y", "/studies/none"} {
 		p.run(chromedp.Navigate(s.url+address), chromedp.WaitVisible(".problem"))
+		p.accessible()
 	}
 }
 
