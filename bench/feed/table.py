@@ -7,6 +7,8 @@ import os
 import re
 import sys
 
+FORMATS = ("parquet", "csv", "jsonl", "npy", "arrow", "tar", "images")
+
 
 def lines(folder, name):
     try:
@@ -25,10 +27,10 @@ def first(pattern, found):
 
 
 def streams(folder):
-    """(format, reader, rows/s, MB/s, rows/cpu-s, added MiB) of every reader."""
-    for form in ("parquet", "csv", "jsonl", "npy"):
+    """(format, reader, rows/s, MB/s, rows/cpu-s, added MiB, in all, mixed) of every reader."""
+    for form in FORMATS:
         for line in lines(folder, "stream-" + form):
-            match = re.match(r"%s\s+(.+?)\s{2,}(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s" % form, line)
+            match = re.match(r"%s\s+(.+?)\s{2,}%s" % (form, r"(\d+)\s+" * 6), line + " ")
             if match:
                 yield (form, match.group(1), *map(int, match.groups()[1:]))
 
@@ -39,16 +41,18 @@ def said(value, good):
 
 def rows(folder):
     readers = list(streams(folder))
-    for form in ("parquet", "csv", "jsonl", "npy"):
-        own = [r for r in readers if r[0] == form and r[1] == "memroom"]
+    for form in FORMATS:
+        own = [r for r in readers if r[0] == form and r[1].startswith("memroom")]
         beside = [line for line in lines(folder, "stream-" + form) if line.startswith("beside")]
         shuffling = [line for line in beside if "does not shuffle" not in line]
         if not own or not shuffling:
             continue
         met = [line for line in shuffling if line.endswith(": met")]
         ours = "%dk rows/s, %dk a cpu-s, %d MiB" % (own[0][2] / 1e3, own[0][4] / 1e3, own[0][5])
-        ours += "; %d of %d peers beaten with no more memory" % (len(met), len(shuffling))
-        text = "; ".join(re.sub(r"\s{2,}", ": ", line[7:].replace(form, "").strip())
+        ours += ", mixed %d %%; %d of %d peers beaten with no more memory" % (
+            *(own[0][7], len(met), len(shuffling)),
+        )
+        text = "; ".join(re.sub(r"\s{2,}", ": ", line[7:].replace(form, "", 1).strip())
                          for line in beside)  # fmt: skip
         good = len(met) == len(shuffling)
         yield "%s, shuffled" % form, said(ours, good), text, "faster at equal or less memory"
