@@ -125,13 +125,18 @@ func (x *Explanation) general(a Advice) int {
 var broad = slices.Concat(shrinking, keeping, []remedy.ID{remedy.RaiseLimit, remedy.LessAtOnce,
 	remedy.MixedPrecision, remedy.KeepLess, remedy.EmptyCache, remedy.Quantize8Bit})
 
+// bareLines are the lines of a message that stands alone: most often a batch is too large then.
+const bareLines = 2
+
 // placed drops cures of a kind that is not right nine times of ten by itself: general words for one
 // of several parts that may fill a memory, and broad ones beside another cure. A fact that carries
 // one keeps its place.
 func (x *Explanation) placed() {
 	kept := x.Remedies[:0]
 	for _, a := range x.Remedies {
-		if x.carried(a) || (a.If == "" && (len(kept) == 0 || !slices.Contains(broad, a.ID))) {
+		general := a.If == "" && (len(kept) == 0 || !slices.Contains(broad, a.ID))
+		batched := x.job.Work == remedy.Training || len(x.facts.lines) <= bareLines
+		if x.carried(a) || general && (batched || !slices.Contains(shrinking, a.ID)) {
 			kept = append(kept, a)
 		}
 	}
@@ -154,6 +159,9 @@ func (x *Explanation) carried(a Advice) bool {
 	case remedy.MicroBatch:
 		batched := x.job.Facts[remedy.Batches] || x.Detail != "open" && learns(x.facts.Crash, x.facts.Hints)
 		return batched && !x.job.Inference || x.Where == event.WhereMPS && x.Allocated == nil // one array
+	case remedy.SmallerImage:
+		return x.job.Facts[remedy.Pictures] && (x.job.On[remedy.MicroBatch] != "" ||
+			strings.HasPrefix(x.Detail, "eval_") || x.Detail == "one_sample")
 	case remedy.EvalBatch:
 		return slices.Contains(openPhases, x.Detail)
 	case remedy.StreamData:

@@ -5,7 +5,7 @@ package explain
 type situationCase func(*Facts, Sums) (judged, bool)
 
 var situationCases = []situationCase{
-	otherCardMeant, serverCopies, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside,
+	otherCardMeant, allPairs, serverCopies, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside,
 	poolInPieces, largeTensor, largeNode, pointsTrained, arrayByShape, longNotPieces,
 	darknetParts, notDivided,
 	cacheBlocks, pagedTable, offloadedStates, tooMuchLearnt,

@@ -104,6 +104,31 @@ func offloadedStates(f *Facts, s Sums) (judged, bool) {
 	return j, true
 }
 
+// manySaid is a number of things of which all pairs may be computed.
+var manySaid = re(`\b(\d{4,6}) (?:\w+ ){0,2}?(?:nodes|images|points|samples|atoms|residues|genes|cells|users|items|tokens|rows|boxes|vertices)\b`)
+
+// allPairs: a number that the text names solves the request as all pairs of its things.
+func allPairs(f *Facts, s Sums) (judged, bool) {
+	if s.Asked < largeRequest {
+		return judged{}, false
+	}
+	for _, m := range manySaid.FindAllStringSubmatch(f.text, 20) {
+		n, _ := strconv.ParseFloat(m[1], 64)
+		for each := 1.0; each <= 64; each *= 2 {
+			if !about(4*n*n*each, s.Asked) {
+				continue
+			}
+			j := because(CauseBatch, "pairs", 0.8,
+				"%.0f x %.0f x %.0f numbers of 4 bytes are what was refused: %s with all others",
+				n, n, each, m[0]).saying("that is one tensor, all pairs of %s", m[0])
+			j.words = []ownCure{{remedy.InParts, "not all pairs at once",
+				"some thousand rows at a time against all others, keeping the nearest; a sparse matrix of what is connected; or on the CPU"}}
+			return j, true
+		}
+	}
+	return judged{}, false
+}
+
 // muchLearnt is the share of trained weights from which adapters are not what is trained.
 const muchLearnt = 0.1
 

@@ -61,6 +61,10 @@ var objections = []objection{
 		func(f *Facts, s Sums, x *Explanation) bool {
 			return s.HadRoom && s.Idle < s.Asked && x.Detail == "refused"
 		}},
+	{[]remedy.ID{remedy.EvalBatch, remedy.LongestBatch}, "one tensor is larger than the card, or all is one graph",
+		func(f *Facts, s Sums, _ *Explanation) bool {
+			return s.Alone || f.says(" nodes") && !inBatches(f.Crash, f.Hints)
+		}},
 	{[]remedy.ID{remedy.EvalOutputs}, "one request is large, not what was kept of others",
 		func(f *Facts, _ Sums, x *Explanation) bool { return x.Detail == "eval_batch" && aTenth(f.Crash) }},
 	{[]remedy.ID{remedy.ShorterSequence}, "the length that fits is said already, or the engine has another key for it",

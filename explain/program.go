@@ -77,7 +77,7 @@ func programOf(f *Facts) Program {
 		trainSaid.MatchString(f.text),
 		Learnt: shareLearnt(f.text),
 		Divided: f.says("offload", "fsdp", "zero3", "zero-3", "zero 3", "stage 3", "stage3",
-			"pipeline parallel", "device_map") || dividesSaid.MatchString(f.text)}
+			"pipeline parallel", "device_map", "num-shard", "--sharded") || dividesSaid.MatchString(f.text)}
 	p.Adapted = p.Learnt > 0 && p.Learnt < 0.05 || p.Learnt == 0 && f.says("lora", "adapter", "freeze",
 		"frozen", "peft", "trainable parameters = ")
 	switch {

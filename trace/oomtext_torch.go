@@ -116,6 +116,9 @@ func readTorchDevice(p *passage) *Crash {
 	c := &Crash{Class: Exhausted, Sure: 0.99, Where: event.WhereGPU, Framework: "pytorch"}
 	c.Requested = firstSize(beyondMeasure(t), sizeIn(triedSize, t), sizeIn(wantedSize, t))
 	c.Private, c.Capped = sizeIn(privatePools, t), allowed.MatchString(t)
+	if all, most := sizeIn(oldTotal, t), sizeIn(allowed, t); all != nil && most != nil {
+		c.Capped = *most < *all // a cap of the whole card is none
+	}
 	c.Capacity = firstSize(sizeIn(allowed, t), sizeIn(oldTotal, t),
 		eitherSize(newTotal.FindStringSubmatch(t)))
 	if c.Capped {
