@@ -20,6 +20,10 @@ type Grown struct {
 	Bytes  event.Bytes `json:"bytes"`            // by which memory grew while it stood there
 	Held   event.Bytes `json:"held"`             // by the run, the last time
 	Worker bool        `json:"worker,omitempty"` // in a child of the program
+	// Later are those of its bytes that came after the first steps, in so many rises. Weights,
+	// gradients and the optimizer's state are there by then.
+	Later event.Bytes `json:"later,omitempty"`
+	Rises int         `json:"rises,omitempty"`
 	// weights: what grew there are gradients and the state of the optimizer
 	weights bool
 	runs    string // the method of a model that runs below the last line
@@ -89,6 +93,9 @@ func Filled(grown []Grown, limit event.Bytes) *event.Finding {
 		return nil // most of it was there before anybody looked, or is libraries
 	}
 	grown = slices.DeleteFunc(slices.Clone(grown), Grown.imports)
+	if f := stepByStep(grown, held, limit); f != nil {
+		return f
+	}
 	at := deepest(grown)
 	if len(at.Lines) == 0 {
 		return severalLines(grown, held, limit)
@@ -181,11 +188,50 @@ func withWeights(grown []Grown) bool {
 		switch code := g.Lines[len(g.Lines)-1].Code; {
 		case g.trains():
 			rest += g.Bytes
-		case forward.MatchString(code + " " + g.Lines[len(g.Lines)-1].Name + "(self) " + g.Called):
+		case g.asks(code):
 			forwards += g.Bytes
 		}
 	}
 	return rest > forwards
+}
+
+// asks reports whether a line runs a forward pass.
+func (g Grown) asks(code string) bool {
+	return forward.MatchString(code + " " + g.Lines[len(g.Lines)-1].Name + "(self) " + g.Called)
+}
+
+// leastRises is how often memory must reach a new height after the first steps until each step is
+// thought to leave something behind. A longer batch makes one or two.
+const leastRises = 4
+
+// stepByStep returns the finding where most of the growth came while step after step was made. What
+// a training needs for itself is there after the first ones. It returns nil elsewhere.
+func stepByStep(grown []Grown, held, limit event.Bytes) *event.Finding {
+	var all, later event.Bytes
+	var at Grown
+	rises := 0
+	for _, g := range grown {
+		all += g.Bytes
+		if !g.trains() && !g.asks(g.Lines[len(g.Lines)-1].Code) {
+			continue
+		}
+		later, rises = later+g.Later, rises+g.Rises
+		if g.Later > at.Later {
+			at = g
+		}
+	}
+	if rises < leastRises || later < all/2 {
+		return nil
+	}
+	line := at.Lines[len(at.Lines)-1]
+	return &event.Finding{Kind: "filled", Detail: "filled", Severity: event.SeverityError,
+		Bytes: later, Frames: []event.Frame{line.Frame}, Confidence: 0.8,
+		Title: fmt.Sprintf("host memory grew from step to step: by %s after the first steps, to %s",
+			later, reached(held, limit)),
+		Evidence: []string{"most of it came at " + at.what(line),
+			"weights, gradients and the optimizer's state are there after the first steps: what came " +
+				"later may be kept by the program, such as outputs or losses in a list"},
+		Remedies: []string{string(remedy.Detach)}}
 }
 
 // explain returns why a smaller batch would help or not.

@@ -146,6 +146,32 @@ func TestFilledByWeights(t *testing.T) {
 	}
 }
 
+// TestFilledStepByStep: what grows long after the first steps is no gradient and no state.
+func TestFilledStepByStep(t *testing.T) {
+	at := func(code string, before, later event.Bytes, rises int) Grown {
+		return Grown{Lines: []Line{{Frame: event.Frame{File: "/home/u/train.py"}, Code: code}},
+			Bytes: (before + later) * event.MiB, Held: 900 * event.MiB,
+			Later: later * event.MiB, Rises: rises}
+	}
+	pred := at("pred = net(image)", 60, 200, 5)
+	pred.Called = "torch._call_impl"
+	leak := Filled([]Grown{pred, at("loss.backward()", 120, 300, 7)}, 0)
+	if leak == nil || !slices.Equal(leak.Remedies, []string{"detach"}) ||
+		!strings.Contains(leak.Title, "by 500MiB after the first steps") ||
+		!strings.Contains(leak.Evidence[0], "loss.backward()") {
+		t.Errorf("a leak: %+v", leak)
+	}
+	for what, grown := range map[string][]Grown{
+		"one longer batch": {at("loss = criterion(model(x), y)", 200, 300, 2)},
+		"the first steps":  {at("loss.backward()", 500, 90, 9)},
+		"data":             {at("rows.append(parse(text))", 10, 600, 12)},
+	} {
+		if f := Filled(grown, 0); f == nil || slices.Contains(f.Remedies, "detach") {
+			t.Errorf("%s: %+v", what, f)
+		}
+	}
+}
+
 // TestLinesThatWait: a line that sleeps or waits is told from one that works.
 func TestLinesThatWait(t *testing.T) {
 	for code, want := range map[string]bool{"time.sleep(60)": true, "sleep(1)": true,

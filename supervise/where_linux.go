@@ -62,6 +62,7 @@ const (
 	climbingTick   = 50 * time.Millisecond
 	answerWithin   = 20 * time.Millisecond
 	answerEvery    = 200 * time.Microsecond
+	firstSteps     = 3       // after which all is there that a training makes once
 	mostPlaces     = 40      // at which memory grew
 	mostDepth      = 20      // lines of one stack
 	mostOfAnswer   = 1 << 16 // bytes
@@ -96,6 +97,9 @@ func (w *whereabouts) check(s event.Sample, limit event.Bytes) {
 		return
 	}
 	g := diagnose.Grown{Bytes: grew, Held: held, Worker: w.job.people.startedByPython(who.pid)}
+	if w.record.said.Steps >= firstSteps {
+		g.Later, g.Rises = grew, 1
+	}
 	if stack, err := w.ask(who, &g); err == nil {
 		w.stood(who, stack, g)
 	}
@@ -353,6 +357,7 @@ func (w *whereabouts) keep(g diagnose.Grown) {
 	for i, known := range *grown {
 		if slices.Equal(known.Lines, g.Lines) {
 			g.Bytes += known.Bytes
+			g.Later, g.Rises = g.Later+known.Later, g.Rises+known.Rises
 			(*grown)[i] = g
 			return
 		}
