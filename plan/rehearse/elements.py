@@ -51,8 +51,8 @@ def install(stage: Stage) -> None:
             stage.values.remember(fake, found)
         return fake
 
-    setattr(torch.Tensor, "__setitem__", set_element)
-    setattr(torch.Tensor, "__getitem__", element)
+    torch.Tensor.__setitem__ = set_element
+    torch.Tensor.__getitem__ = element
 
 
 def _is_number(value: Any) -> bool:

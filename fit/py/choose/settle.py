@@ -17,6 +17,7 @@ from .search import (
     AGAIN,
     Taken,
     cheaper,
+    cheapest,
     cheapest_if_equal,
     half_way,
     least,
@@ -289,6 +290,9 @@ class Settling:
         if lacks and self._means.send_state_away(seen.step.around):
             free = seen.room_left()
             always, taken = seen.always(), cheapest_if_equal(cases, free)
+        if together(cases, taken.__getitem__) > free:
+            dear = cheapest(cases, free, lambda case: [*case.candidates, *case.dear])
+            taken = dear if together(cases, dear.__getitem__) <= free else taken
         return taken, free, always
 
     def _or_what_ran(self, seen: _Watched, taken: Taken, free: float, now: float) -> Taken:
