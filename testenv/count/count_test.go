@@ -50,3 +50,18 @@ func TestNoSecondTry(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReasonIsOfTheSkipCall: what a test logged before it was skipped is not why.
+func TestReasonIsOfTheSkipCall(t *testing.T) {
+	var out strings.Builder
+	tally := newTally(&out, nil)
+	const name, test = "memroom/cli", "TestOne"
+	for _, line := range []string{"    one_test.go:9: began\n", "    one_test.go:12: needs a card\n", "--- SKIP: TestOne (0.00s)\n"} {
+		tally.add(testEvent{Action: "output", Package: name, Test: test, Output: line})
+	}
+	tally.add(testEvent{Action: "skip", Package: name, Test: test})
+	tally.close()
+	if said := out.String(); !strings.Contains(said, "1 x needs a card") {
+		t.Errorf("said %s", said)
+	}
+}

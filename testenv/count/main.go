@@ -183,15 +183,16 @@ func (t *tally) show(key string) {
 	fmt.Fprintf(t.out, "--- %s\n%s", key, strings.Join(t.output[key], ""))
 }
 
-// reason finds the text of the Skip call: the line after "file.go:NN: ".
+// reason returns the text of the Skip call: the last line of the form "file.go:NN: text". Lines before it were logged.
 func (t *tally) reason(key string) string {
+	found := "no reason given"
 	for _, line := range t.output[key] {
 		if _, why, ok := strings.Cut(line, ".go:"); ok {
 			_, why, _ = strings.Cut(why, ": ")
-			return strings.TrimSpace(why)
+			found = strings.TrimSpace(why)
 		}
 	}
-	return "no reason given"
+	return found
 }
 
 func (t *tally) close() {
