@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// randomSetup is one setup of bench/gpu/sweep.py, with the peaks of its rehearsal.
+// randomSetup is a setup whose type, sizes, precision, adapters and optimizer were drawn by chance,
+// with the peaks of its rehearsal.
 type randomSetup struct {
 	Seed      int             `json:"seed"`
 	Config    json.RawMessage `json:"config"`
