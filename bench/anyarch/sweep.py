@@ -2,14 +2,13 @@
 configuration, rehearses a standard step on fake tensors, and counts the types that were answered.
 
     python bench/anyarch/sweep.py OUT [--jobs 4] [--types bert,vit] [--list FILE] [--every 8]
-        [--towers] [--real] [--seconds 380]
+        [--towers] [--seconds 380]
         [--settings '[{"batch": 2, "seq": 64}, {"batch": 8, "seq": 200}]']
 
-Types that have a head to train are swept; with --towers those too that are only parts of others.
-With --real the same steps run on the card instead, and their peaks are measured. A type that is in
-OUT is not run again; --again runs those that failed. After --seconds no further type is begun, and
-the same command goes on later. OUT/TYPE.json holds how it ended, OUT/TYPE.record the rehearsal's
-timeline, OUT/table.txt how every type ended and how long it took.
+Types that have a head to train are swept; with --towers those too that are only parts of others. A
+type that is in OUT is not run again; --again runs those that failed. After --seconds no further
+type is begun, and the same command goes on later. OUT/TYPE.json holds how it ended, OUT/TYPE.record
+the rehearsal's timeline, OUT/table.txt how every type ended and how long it took.
 """
 
 import argparse
@@ -232,7 +231,7 @@ def values_of(kind, deep=False):
     return filled(kind, {**values, "model_type": kind})
 
 
-def one(kind, out, asked, real, rehearsal):
+def one(kind, out, asked, rehearsal):
     """Runs one type in this process and ends it."""
     import torch
     from _memroom_probe.standard import main, models
@@ -248,9 +247,6 @@ def one(kind, out, asked, real, rehearsal):
         values = values_of(kind)
         with open(os.path.join(out, kind + ".config"), "w") as file:
             json.dump(values, file, default=str)
-        if real:
-            main.train(values, spec, torch)
-            end(out, kind, reserved=torch.cuda.max_memory_reserved(), steps=3)
         rehearsal.path = os.path.join(out, kind + ".record")
         try:
             main.train(values, spec, torch)
@@ -303,16 +299,13 @@ def main():
     )
     parser.add_argument("--shuffle", type=int, default=0, help="the seed of a random order")
     parser.add_argument("--every", type=int, default=1, help="a sample: every Nth type")
-    parser.add_argument("--real", action="store_true")
     parser.add_argument("--seconds", type=float, default=0, help="begin none after that")
     args = parser.parse_args()
     sys.path.insert(0, PROBE)
-    rehearsal = None
-    if not args.real:
-        install = importlib.import_module("_memroom_probe.rehearse.install")
-        importlib.import_module("_memroom_probe.rehearse.waiting").IDLE = 1 << 30  # this one waits
-        os.makedirs(args.out, exist_ok=True)
-        rehearsal = install.install(CARD, os.path.join(args.out, "record"))
+    install = importlib.import_module("_memroom_probe.rehearse.install")
+    importlib.import_module("_memroom_probe.rehearse.waiting").IDLE = 1 << 30  # this one waits
+    os.makedirs(args.out, exist_ok=True)
+    rehearsal = install.install(CARD, os.path.join(args.out, "record"))
     import torch
     import transformers
     from transformers.models.auto import modeling_auto
@@ -396,7 +389,7 @@ def sweep(kinds, args, rehearsal):
                 import resource
 
                 resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 5))
-                one(kind, args.out, spec_of(args), args.real, rehearsal)
+                one(kind, args.out, spec_of(args), rehearsal)
             running[child] = (kind, time.monotonic())
         child, _, used = os.wait4(-1, os.WNOHANG)
         if child:
