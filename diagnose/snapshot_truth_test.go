@@ -189,8 +189,10 @@ func TestFailuresOfKnownPrograms(t *testing.T) {
 	}
 }
 
-// knownBlocks is what a program knew of its own blocks at the moment of a snapshot
-// (bench/gpu/categories.py).
+// knownBlocks has the blocks of a snapshot with the categories that the program itself noted: its
+// parameters and buffers, gradients, optimizer state and the tensors saved for the backward pass.
+// The programs ran on an H200 and were stopped in their third step, before the optimizer and inside
+// the forward pass.
 type knownBlocks struct {
 	ID        string            `json:"id"`
 	Truth     map[string]string `json:"truth"` // address -> category
