@@ -55,9 +55,8 @@ func TestRandomSetups(t *testing.T) {
 }
 
 // TestFineTuningSetups: 59 setups that an author who had not read the planner wrote, against what
-// the card reserved (the list finetuning of bench/gpu/setups.py). Those that need a Python are left
-// out.
-// Looked at since, so in sample.
+// four steps on an H200 reserved (torch 2.11, transformers 5.17, peft 0.21, bitsandbytes 0.50,
+// torchao 0.18). Those that need a Python are left out. Looked at since, so in sample.
 func TestFineTuningSetups(t *testing.T) {
 	folder := filepath.Join("..", "bench", "gpu")
 	measured := map[string]struct {
