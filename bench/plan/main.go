@@ -1,16 +1,13 @@
 // Command plan prints how far predictions from a configuration are from what an H200 really gave
 // up, case by case, next to accelerate's rule (four times the weights) and PyTorch's MemTracker on
 // fake tensors. MemTracker takes most of an hour for all cases, so its figures are kept next to
-// this file; a few are made again in every run where a Python with PyTorch is there, and all of
-// them with -all. Usage: go run ./bench/plan [-all].
+// this file; bench/rehearse runs it again. Usage: go run ./bench/plan.
 package main
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,15 +37,13 @@ type measured struct {
 }
 
 func main() {
-	all := flag.Bool("all", false, "run MemTracker on every case again, not only on the quick ones")
-	flag.Parse()
-	if err := run(*all); err != nil {
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench/plan:", err)
 		os.Exit(1)
 	}
 }
 
-func run(all bool) error {
+func run() error {
 	dir := filepath.Join("..", "shared", "groundtruth")
 	cases, err := read(dir)
 	if os.IsNotExist(err) {
@@ -57,10 +52,12 @@ func run(all bool) error {
 	} else if err != nil {
 		return err
 	}
-	peer, err := memTracker(dir, all)
+	peer, failed, err := readPeer(peerResults)
 	if err != nil {
 		return err
 	}
+	fmt.Printf("MemTracker: %d figures kept in %s, %d more cases fail\n", len(peer), peerResults,
+		failed)
 	fmt.Printf("%-32s %10s %12s %12s %12s\n", "device bytes, error in %", "ours", "interval",
 		"accelerate", "MemTracker")
 	var ours, rule, tracked []float64
@@ -154,55 +151,8 @@ func (m *measured) setup() plan.Setup {
 		ChannelsLast: c.Channels}}
 }
 
-// peerResults holds MemTracker's peaks, a JSON line a case; see memtracker.py.
+// peerResults holds MemTracker's peaks with torch 2.11 on 2026-11-15, a JSON line a case.
 var peerResults = filepath.Join("bench", "plan", "memtracker.jsonl")
-
-// quick are the cases MemTracker is run on again every time, to show that the kept figures are its
-// own.
-var quick = []string{"llama160m-b8-s1024-bf16", "bert-b8-s128", "vitb16-b32-fp32"}
-
-// memTracker returns the peer's peaks and failures: kept ones, and those of a fresh run where a
-// Python with PyTorch is there.
-func memTracker(dir string, all bool) (map[string]float64, error) {
-	peaks, failed, err := readPeer(peerResults)
-	if err != nil {
-		return nil, err
-	}
-	fmt.Printf("MemTracker: %d figures kept in %s, %d more cases fail\n", len(peaks), peerResults,
-		failed)
-	python := os.Getenv("MEMROOM_TEST_PYTHON")
-	if python == "" {
-		fmt.Println("MemTracker: not run again; set MEMROOM_TEST_PYTHON (testenv/ensure prints it) for " +
-			"that")
-		return peaks, nil
-	}
-	fresh := filepath.Join(os.TempDir(), fmt.Sprintf("memroom-memtracker-%d.jsonl", os.Getpid()))
-	defer os.Remove(fresh)
-	args := []string{filepath.Join("bench", "plan", "memtracker.py"), dir, fresh}
-	if all {
-		args[2] = peerResults + ".new"
-		fmt.Println("MemTracker: running every case into", args[2],
-			"(most of an hour; can be stopped and resumed)")
-		fresh = args[2]
-	} else {
-		args = append(args, quick...)
-	}
-	if out, err := exec.Command(python, args...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("MemTracker: %w: %s", err, out)
-	}
-	again, _, err := readPeer(fresh)
-	if err != nil {
-		return nil, err
-	}
-	for id, v := range again {
-		if old, ok := peaks[id]; ok && old != v {
-			fmt.Printf("MemTracker: %s gives %.0f now, %.0f is kept\n", id, v, old)
-		}
-		peaks[id] = v
-	}
-	fmt.Printf("MemTracker: run again on %d cases\n", len(again))
-	return peaks, nil
-}
 
 func readPeer(path string) (peaks map[string]float64, failed int, err error) {
 	data, err := os.ReadFile(path)
