@@ -10,7 +10,7 @@ part() { printf '\n=== %s\n' "$1"; shift; "$@" || echo "(this part did not finis
 part "plan from a configuration, beside accelerate and MemTracker" go run ./bench/plan
 part "plan beside figures that others published" go run ./bench/published
 part "reading and replaying snapshots, beside pickle.load" go run ./bench/replay -tile 500
-part "categories of a snapshot" go run ./bench/categories
+part "categories of a snapshot" go test ./diagnose -count=1 -run TestCategories -v
 part "savings of remedies, predicted and measured" go run ./bench/savings table bench/savings/h200.jsonl ../shared
 part "leaks and forecasts, recorded" go run ./bench/growth ../shared/traces/index.jsonl
 part "leaks and forecasts, made" go run ./bench/growth -first 9000 -seeds 10
