@@ -45,10 +45,6 @@ type verdict struct {
 	back int64
 }
 
-// host means that series are of heaps in host memory, with the working bytes of a step as a fourth
-// column.
-var host bool
-
 // every is the distance of the steps that are read.
 var every int
 
@@ -57,8 +53,6 @@ func main() {
 	seeds := flag.Int("seeds", 5, "variants of each made family")
 	first := flag.Int("first", 0, "the first seed; the thresholds were chosen on seeds below 1000")
 	only := flag.String("only", "", "families whose name contains this")
-	flag.BoolVar(&host, "host", false,
-		"the series are heaps, where small growth is not called a leak")
 	flag.IntVar(&every, "every", 1, "read only each Nth step")
 	flag.Parse()
 	limits := diagnose.DefaultThresholds()
@@ -160,9 +154,6 @@ func judge(s courses.Series, limits diagnose.Thresholds) verdict {
 	caps, deaths := capsOf(s)
 	spoke := make([]bool, len(caps))
 	var seen diagnose.Series
-	if host {
-		seen.Quantum = 4096
-	}
 	for i, p := range s.Floor {
 		if phase := len(s.Floor) + int(s.Floor[0].Value)%7; i > 0 && (i+phase)%every != 0 {
 			continue
@@ -176,7 +167,7 @@ func judge(s courses.Series, limits diagnose.Thresholds) verdict {
 			working = s.Working[i]
 		}
 		seen.Add(p.Step, p.Value, reserved, working, limits)
-		if t, leak := seen.Leak(limits); leak && (!host || t.MattersOnHost(true, limits)) {
+		if t, leak := seen.Leak(limits); leak {
 			if v.said == "" {
 				v.leak = t
 				v.said = fmt.Sprintf("at %d: since %d, %.0f a step, %d rises, noise %.0f", p.Step,
@@ -194,8 +185,7 @@ func judge(s courses.Series, limits diagnose.Thresholds) verdict {
 			}
 		}
 		if s.Onset < 0 {
-			f, told := seen.Forecast(healthyCap(s), limits)
-			told = told && (!host || f.Trend.MattersOnHost(true, limits))
+			_, told := seen.Forecast(healthyCap(s), limits)
 			v.forecast = v.forecast || told
 			continue
 		}

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""sample.py MEMROOM FOLDER [--count N] [--seed N] [--hints] [--severity S] [--saved FILE]
+"""sample.py MEMROOM FOLDER [--count N] [--seed N]
 
 Draws findings of lint to be read one by one: runs `memroom lint --json` on every folder in FOLDER
 (one repository each), leaves out files and findings that are copies of others, and prints a seeded
-random sample, each finding with the lines around it. --saved keeps the answers, so that a second
-drawing need not read the files again. Standard library only.
+random sample, each finding with the lines around it. Standard library only.
 """
 
 import argparse
@@ -19,13 +18,13 @@ from typing import Any, Dict, Iterator, List, Set, Tuple
 AROUND = 12  # lines shown above a finding, and half as many below
 
 
-def answers(memroom: str, folder: str, severity: str) -> Iterator[Dict[str, Any]]:
+def answers(memroom: str, folder: str) -> Iterator[Dict[str, Any]]:
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
         if not os.path.isdir(path):
             continue
         done = subprocess.run(
-            [memroom, "lint", "--json", "--severity", severity, path],
+            [memroom, "lint", "--json", "--severity", "info", path],
             stdout=subprocess.PIPE,
             check=False,
         )
@@ -78,19 +77,9 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--hints", action="store_true", help="draw from the hints instead")
-    parser.add_argument("--severity", default="info", choices=("info", "warning", "error"))
-    parser.add_argument("--saved", default="")
     given = parser.parse_args()
-    if given.saved and os.path.exists(given.saved):
-        with open(given.saved, encoding="utf-8") as file:
-            read = [json.loads(line) for line in file]
-    else:
-        read = list(answers(given.memroom, given.folder, given.severity))
-        if given.saved:
-            with open(given.saved, "w", encoding="utf-8") as file:
-                file.writelines(json.dumps(answer) + "\n" for answer in read)
-    told = [f for answer in read for f in answer["hints" if given.hints else "findings"]]
+    read = list(answers(given.memroom, given.folder))
+    told = [f for answer in read for f in answer["findings"]]
     found = distinct(sorted(told, key=lambda f: (f["file"], f["line"], f["rule"])))
     drawn = random.Random(given.seed).sample(found, min(given.count, len(found)))
     print(

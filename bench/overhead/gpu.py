@@ -2,7 +2,7 @@
 512) and ResNet-50.
 
 python bench/overhead/gpu.py --memroom bin/memroom [--seconds 60] [--processes 3] [--only
-gpt2|resnet50|resnet50-256] [--window]
+gpt2|resnet50|resnet50-256]
 
 Two comparisons, both interleaved in one run: - several processes with memroom around them and as
 many without take turns of ten steps in random order. Processes that run the very same thing differ
@@ -13,8 +13,8 @@ processor's clock, is the same for both of a pair. The 95 % interval comes from 
 again. Others on the machine only ever add time, so the fastest tenths of the steps are compared
 too. ResNet-50 comes twice: with 64 images the card waits for Python, with 256 Python waits for the
 card. Printed too: the time inside hooks by their own counters, our processes' memory and processor
-time, and whether the losses are bit-identical. `--window` prints the cost of a recording window
-apart. Without --memroom a small monitor of this script's own reads the probe's socket.
+time, and whether the losses are bit-identical. Without --memroom a small monitor of this script's
+own reads the probe's socket.
 """
 
 import argparse
@@ -115,11 +115,11 @@ def hooks_in_place(torch, wanted):
 
 
 class Monitor:
-    """Reads what probes say; `asked` is sent to each as it connects."""
+    """Reads what probes say."""
 
-    def __init__(self, *asked):
+    def __init__(self):
         self.path = os.path.join(tempfile.mkdtemp(), "s")
-        self.heard, self.asked = [], asked
+        self.heard = []
         self.server = socket.socket(socket.AF_UNIX)
         self.server.bind(self.path)
         self.server.listen(16)
@@ -131,8 +131,6 @@ class Monitor:
             threading.Thread(target=self._read, args=(connection,), daemon=True).start()
 
     def _read(self, connection):
-        for command in self.asked:
-            connection.sendall(json.dumps(dict(command, t="do")).encode() + b"\n")
         for line in connection.makefile("rb"):
             self.heard.append(dict(json.loads(line), probe=id(connection)))
 
@@ -319,31 +317,11 @@ def processor_seconds(memroom):
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def window(name):
-    """The cost of recording stacks, against the same process before."""
-    monitor = Monitor({"id": 1, "do": "record_stacks", "steps": 40})
-    trainer = Trainer(name, monitor)
-    trainer.steps(10, keep=False)
-    trainer.steps(30)
-    inside = statistics.median(trainer.times)
-    trainer.times = []
-    trainer.steps(10, keep=False)
-    trainer.steps(30)
-    trainer.end()
-    stacks = [m for m in monitor.heard if m["t"] == "stacks"]
-    print(
-        "%s: inside a recording window %.3f ms a step, after it %.3f ms; %d stacks told"
-        % (name, 1e3 * inside, 1e3 * statistics.median(trainer.times), len(stacks)),
-        flush=True,
-    )
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=60, help="for each comparison")
     parser.add_argument("--processes", type=int, default=3, help="on each side")
     parser.add_argument("--only")
-    parser.add_argument("--window", action="store_true")
     parser.add_argument(
         "--memroom", help="the binary whose `run` is measured; without it the probe alone is"
     )
@@ -355,8 +333,6 @@ def main():
     for name in [args.only] if args.only else ["gpt2", "resnet50", "resnet50-256"]:
         beside(name, args.seconds, args.processes, memroom)
         in_and_out(name, args.seconds, memroom)
-        if args.window:
-            window(name)
 
 
 if __name__ == "__main__":

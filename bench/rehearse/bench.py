@@ -5,8 +5,7 @@ python3 bench/rehearse/bench.py --memroom bin/memroom --python PYTHON --truth
 
 PYTHON is the test environment's (testenv/ensure). The peer is PyTorch's own MemTracker under
 FakeTensorMode, in the same run (--no-peer leaves it out). device is what the card gave up (NVML),
-the number a plan must predict. For setups small enough one real step on this machine's CPU is timed
-beside the rehearsal (--cpu-step).
+the number a plan must predict.
 """
 
 import argparse
@@ -30,7 +29,6 @@ def arguments():
     p.add_argument("--python", required=True)
     p.add_argument("--truth", required=True)
     p.add_argument("--no-peer", action="store_true")
-    p.add_argument("--cpu-step", action="store_true")
     p.add_argument("--json", help="write the rows here as JSON lines")
     p.add_argument("cases", nargs="*")
     return p.parse_args()
@@ -94,16 +92,6 @@ def peer(options, path):
     return int(lines[-1]) if done.returncode == 0 and lines and lines[-1].isdigit() else None
 
 
-def cpu_step(options, path, case, row):
-    """Seconds of one real step on the CPU, where it would take less than a minute."""
-    if row["params"] * case["batch"] * case.get("seq", 256) > 4e11:
-        return None
-    with open(path, "w") as f:
-        json.dump(dict(case, steps=1, precision="fp32"), f)
-    done, seconds, _ = run([options.python, HERE + "/train_case.py", path, "cpu"])
-    return seconds if done.returncode == 0 else None
-
-
 def percent(got, want):
     return 100.0 * (got - want) / want
 
@@ -127,8 +115,6 @@ def measure(options, row, folder):
     if not options.no_peer:
         tracked = peer(options, path)
         out["peer_device"] = percent(tracked, truth) if tracked else None
-    if options.cpu_step:
-        out["cpu_step_seconds"] = cpu_step(options, path, case, row)
     return out
 
 
@@ -138,10 +124,9 @@ def show(r):
     peer_text = (
         "peer failed" if r.get("peer_device") is None else "peer %+6.1f %%" % r["peer_device"]
     )
-    step = "" if not r.get("cpu_step_seconds") else "  one CPU step %.1f s" % r["cpu_step_seconds"]
     return (
         "%-30s allocated %+.3f  reserved %+.3f  device %+.3f %%  %s  high %.3f  %5.1f s  "
-        "%4d MiB  %s%s"
+        "%4d MiB  %s"
         % (
             r["id"],
             r["allocated"],
@@ -152,7 +137,6 @@ def show(r):
             r["seconds"],
             r["rss_mib"],
             peer_text,
-            step,
         )
     )
 

@@ -1,9 +1,7 @@
 // Command store prints how long `memroom run -- true`, `runs` and `show` take with many stored
 // runs.
 //
-//	go run ./bench/store [-runs 10000] [-memroom PATH ...]
-//
-// Give an older binary with -memroom to compare it with the one of this tree.
+//	go run ./bench/store [-runs 10000]
 package main
 
 import (
@@ -19,15 +17,14 @@ import (
 
 func main() {
 	runs := flag.Int("runs", 10_000, "stored runs")
-	other := flag.String("memroom", "", "another binary to measure too")
 	flag.Parse()
-	if err := measure(*runs, *other); err != nil {
+	if err := measure(*runs); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func measure(runs int, other string) error {
+func measure(runs int) error {
 	dir, err := os.MkdirTemp("", "memroom-bench-")
 	if err != nil {
 		return err
@@ -38,23 +35,14 @@ func measure(runs int, other string) error {
 		"memroom/cmd/memroom").CombinedOutput(); err != nil {
 		return fmt.Errorf("build: %w\n%s", err, out)
 	}
-	for _, binary := range []string{other, ours} {
-		if binary == "" {
-			continue
-		}
-		home := filepath.Join(dir, "home")
-		if err := fill(home, runs); err != nil {
-			return err
-		}
-		fmt.Printf("%s, %d stored runs\n", filepath.Base(filepath.Dir(binary))+"/"+
-			filepath.Base(binary), runs)
-		for _, args := range [][]string{{"run", "--", "true"}, {"run", "--", "true"}, {"runs"},
-			{"runs", "--reindex"}, {"runs"}, {"show"}} {
-			if err := once(binary, home, args); err != nil {
-				return err
-			}
-		}
-		if err := os.RemoveAll(home); err != nil {
+	home := filepath.Join(dir, "home")
+	if err := fill(home, runs); err != nil {
+		return err
+	}
+	fmt.Printf("%d stored runs\n", runs)
+	for _, args := range [][]string{{"run", "--", "true"}, {"run", "--", "true"}, {"runs"},
+		{"runs", "--reindex"}, {"runs"}, {"show"}} {
+		if err := once(ours, home, args); err != nil {
 			return err
 		}
 	}
