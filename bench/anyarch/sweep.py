@@ -1,14 +1,12 @@
 """Sweeps over every model type of the installed transformers: builds a small one from its
 configuration, rehearses a standard step on fake tensors, and counts the types that were answered.
 
-    python bench/anyarch/sweep.py OUT [--jobs 4] [--types bert,vit] [--list FILE] [--every 8]
-        [--towers] [--seconds 380]
+    python bench/anyarch/sweep.py OUT [--jobs 4] [--types bert,vit]
         [--settings '[{"batch": 2, "seq": 64}, {"batch": 8, "seq": 200}]']
 
-Types that have a head to train are swept; with --towers those too that are only parts of others. A
-type that is in OUT is not run again; --again runs those that failed. After --seconds no further
-type is begun, and the same command goes on later. OUT/TYPE.json holds how it ended, OUT/TYPE.record
-the rehearsal's timeline, OUT/table.txt how every type ended and how long it took.
+Types that have a head to train are swept, or those that are named. A type that is in OUT is not run
+again. OUT/TYPE.json holds how it ended, OUT/TYPE.record the rehearsal's timeline, OUT/table.txt how
+every type ended and how long it took.
 """
 
 import argparse
@@ -17,7 +15,6 @@ import gc
 import importlib
 import json
 import os
-import random
 import signal
 import sys
 import time
@@ -72,12 +69,12 @@ def shallow(config, seen=None):
 PARTS = ("BACKBONE", "MODEL_MAPPING", "FOR_IMAGE_MAPPING", "TEXT_ENCODING", "AUDIO_TOKENIZATION")
 
 
-def trainable(auto, known, towers):
-    """The types that have a model with a head, or with `towers` any model at all."""
+def trainable(auto, known):
+    """The types that have a model with a head."""
     found = set()
     for table in dir(auto):
         if table.startswith("MODEL_") and table.endswith("_NAMES"):
-            if "BACKBONE" not in table if towers else not any(p in table for p in PARTS):
+            if not any(p in table for p in PARTS):
                 found |= set(getattr(auto, table))
     return sorted(found & set(known))
 
@@ -285,10 +282,6 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--types", default="")
-    parser.add_argument("--list", default="", help="a file of types, which come first")
-    parser.add_argument("--only", action="store_true", help="nothing but those of --list")
-    parser.add_argument("--towers", action="store_true")
-    parser.add_argument("--again", action="store_true", help="run what failed once more")
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--seq", type=int, default=64)
     parser.add_argument("--precision", default="amp_bf16")
@@ -297,9 +290,6 @@ def main():
     parser.add_argument(
         "--settings", default="", help="a JSON list of these five; the Nth goes to OUT/N"
     )
-    parser.add_argument("--shuffle", type=int, default=0, help="the seed of a random order")
-    parser.add_argument("--every", type=int, default=1, help="a sample: every Nth type")
-    parser.add_argument("--seconds", type=float, default=0, help="begin none after that")
     args = parser.parse_args()
     sys.path.insert(0, PROBE)
     install = importlib.import_module("_memroom_probe.rehearse.install")
@@ -314,16 +304,9 @@ def main():
     import_for_all()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    kinds = trainable(modeling_auto, CONFIG_MAPPING_NAMES, args.towers)
-    if args.shuffle:
-        random.Random(args.shuffle).shuffle(kinds)
-    if args.list:
-        with open(args.list) as file:
-            first = file.read().split()
-        kinds = first + [k for k in kinds if k not in first and not args.only]
+    kinds = trainable(modeling_auto, CONFIG_MAPPING_NAMES)
     if args.types:
         kinds = [k for k in args.types.split(",") if k in CONFIG_MAPPING_NAMES]
-    kinds = kinds[:: args.every]
     print("transformers %s, torch %s" % (transformers.__version__, torch.__version__), flush=True)
     for each in sets_of(args):
         sweep_one_set(kinds, each, rehearsal)
@@ -355,8 +338,6 @@ def sweep_one_set(kinds, args, rehearsal):
     os.makedirs(args.out, exist_ok=True)
     with open(os.path.join(args.out, "spec.json"), "w") as file:
         json.dump(spec_of(args), file)
-    if args.again:
-        forget([k for k in kinds if failed(answered(args.out, k))], args.out)
     sweep([k for k in kinds if answered(args.out, k) is None], args, rehearsal)
     report(kinds, args.out)
 
@@ -371,17 +352,7 @@ def spec_of(args):
 def sweep(kinds, args, rehearsal):
     running = {}
     waiting = list(kinds)
-    began = said = time.monotonic()
     while waiting or running:
-        now = time.monotonic()
-        if args.seconds and now - began > args.seconds:
-            waiting = []
-        if now - said > 20:
-            said = now
-            print(
-                "%.0f s: %d types to come" % (now - began, len(waiting) + len(running)), flush=True
-            )
-            report(kinds, args.out, say=False)  # whoever ends this finds a table
         while waiting and len(running) < args.jobs:
             kind = waiting.pop(0)
             child = os.fork()
@@ -412,13 +383,6 @@ def failed(how):
     return how is not None and (bool(how.get("error")) or not how.get("steps"))
 
 
-def forget(kinds, out):
-    for kind in kinds:
-        for end in (".json", ".record"):
-            if os.path.exists(os.path.join(out, kind + end)):
-                os.remove(os.path.join(out, kind + end))
-
-
 def notes(out, kind):
     """What the step said it left out."""
     path = os.path.join(out, kind + ".log")
@@ -438,7 +402,7 @@ def took(out, kind):
         return json.load(file)
 
 
-def report(kinds, out, say=True):
+def report(kinds, out):
     good, bad = [], []
     lines = []
     begun = [k for k in kinds if answered(out, k) is not None]
@@ -455,16 +419,12 @@ def report(kinds, out, say=True):
             lines.append("%-32s %s  no answer %.900s" % (kind, spent, why))
     with open(os.path.join(out, "table.txt"), "w") as file:
         file.write("".join(line.rstrip() + "\n" for line in lines))
-    if not say:
-        return
     for kind, why in bad:
         print("%-32s %.300s" % (kind, why))
     print(
         "%d of %d types answered, %.1f %%"
         % (len(good), len(begun), 100 * len(good) / max(1, len(begun)))
     )
-    if len(begun) < len(kinds):
-        print("%d types were not begun" % (len(kinds) - len(begun)))
     weaker = [notes(out, k) for k in good]
     print("%d of the answers say that something stands for something else" % sum(map(bool, weaker)))
 
