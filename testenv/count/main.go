@@ -113,8 +113,9 @@ func (t *tally) add(e testEvent) {
 	case "output", "build-output":
 		t.output[key] = append(t.output[key], e.Output)
 		if share, ok := strings.CutPrefix(e.Output, "coverage: "); ok && e.Test == "" {
-			share, _, _ = strings.Cut(share, " ")
-			t.coverage = append(t.coverage, fmt.Sprintf("%6s %s", share, e.Package))
+			if share, _, _ = strings.Cut(share, " "); strings.HasSuffix(share, "%") {
+				t.coverage = append(t.coverage, fmt.Sprintf("%6s %s", share, e.Package))
+			} // else a package without statements
 		}
 	case "build-fail":
 		t.failed++

@@ -49,7 +49,9 @@ func (p *plan) splitJob(out *printer, target, folder string, race bool) job {
 			build := exec.Command("go", append(args, target)...)
 			build.Dir = folder
 			build.Env = append(os.Environ(), cgo(race))
+			began := time.Now()
 			said, err = build.CombinedOutput()
+			s.times.add("build "+s.path, time.Since(began), build.ProcessState)
 		}
 		var names []string
 		if err == nil {
