@@ -193,16 +193,24 @@ const (
 // before reports whether the run is one of an older transformers.
 func (r Run) before(release int) bool { return r.Transformers > 0 && r.Transformers < release }
 
-// causalLoss is ForCausalLMLoss: fp32 logits against labels shifted by one.
-func (c *ctx) causalLoss(logits, labels *tape.Tensor) *tape.Tensor {
-	if c.before(uncopied) || c.narrowLoss && c.before(everyModels) {
-		return c.copiedLoss(logits, labels)
-	}
+// ofLogits runs a loss on logits, which are among the model's outputs.
+func (c *ctx) ofLogits(logits *tape.Tensor, loss func(*tape.Frame) *tape.Tensor) *tape.Tensor {
 	var out *tape.Tensor
 	c.Outputs.Also(logits)
 	c.Given(logits)
 	c.As(event.CategoryLoss, func() {
 		f := c.Enter(logits)
+		out = f.Leave(loss(f))
+	})
+	return out
+}
+
+// causalLoss is ForCausalLMLoss: fp32 logits against labels shifted by one.
+func (c *ctx) causalLoss(logits, labels *tape.Tensor) *tape.Tensor {
+	if c.before(uncopied) || c.narrowLoss && c.before(everyModels) {
+		return c.copiedLoss(logits, labels)
+	}
+	return c.ofLogits(logits, func(f *tape.Frame) *tape.Tensor {
 		var l, padded, shifted *tape.Tensor
 		f.Set(&l, c.To(logits, tape.F32))
 		b, s := labels.Shape[0], labels.Shape[1]
@@ -210,18 +218,13 @@ func (c *ctx) causalLoss(logits, labels *tape.Tensor) *tape.Tensor {
 		f.Set(&shifted, c.Fresh("shift labels", tape.I64, b, s))
 		f.Set(&l, c.View(l, -1, logits.Dim(-1)))
 		f.Set(&shifted, c.View(shifted, -1))
-		out = f.Leave(c.CrossEntropy(l, shifted))
+		return c.CrossEntropy(l, shifted)
 	})
-	return out
 }
 
 // copiedLoss is the loss of older releases: the logits of all tokens but the last are copied.
 func (c *ctx) copiedLoss(logits, labels *tape.Tensor) *tape.Tensor {
-	var out *tape.Tensor
-	c.Outputs.Also(logits)
-	c.Given(logits)
-	c.As(event.CategoryLoss, func() {
-		f := c.Enter(logits)
+	return c.ofLogits(logits, func(f *tape.Frame) *tape.Tensor {
 		var l, shifted, targets *tape.Tensor
 		l = logits
 		if !c.narrowLoss {
@@ -232,36 +235,25 @@ func (c *ctx) copiedLoss(logits, labels *tape.Tensor) *tape.Tensor {
 		f.Set(&targets, c.Fresh("shift labels", tape.I64, b, s-1))
 		f.Set(&shifted, c.View(shifted, -1, logits.Dim(-1)))
 		f.Set(&targets, c.View(targets, -1))
-		out = f.Leave(c.CrossEntropy(shifted, targets))
+		return c.CrossEntropy(shifted, targets)
 	})
-	return out
 }
 
 // wideLoss is ForMaskedLMLoss: fp32 logits against the labels as they are.
 func (c *ctx) wideLoss(logits, labels *tape.Tensor) *tape.Tensor {
-	var out *tape.Tensor
-	c.Outputs.Also(logits)
-	c.Given(logits)
-	c.As(event.CategoryLoss, func() {
-		f := c.Enter(logits)
+	return c.ofLogits(logits, func(f *tape.Frame) *tape.Tensor {
 		var l *tape.Tensor
 		f.Set(&l, c.To(logits, tape.F32))
 		f.Set(&l, c.View(l, -1, logits.Dim(-1)))
-		out = f.Leave(c.CrossEntropy(l, c.View(labels, -1)))
+		return c.CrossEntropy(l, c.View(labels, -1))
 	})
-	return out
 }
 
 // plainLoss is CrossEntropyLoss on logits flattened to rows.
 func (c *ctx) plainLoss(logits, labels *tape.Tensor) *tape.Tensor {
-	var out *tape.Tensor
-	c.Outputs.Also(logits)
-	c.Given(logits)
-	c.As(event.CategoryLoss, func() {
-		f := c.Enter(logits)
-		out = f.Leave(c.CrossEntropy(c.View(logits, -1, logits.Dim(-1)), c.View(labels, -1)))
+	return c.ofLogits(logits, func(*tape.Frame) *tape.Tensor {
+		return c.CrossEntropy(c.View(logits, -1, logits.Dim(-1)), c.View(labels, -1))
 	})
-	return out
 }
 
 // asInput returns the output of a model's input layer. Adapters under checkpointing need its

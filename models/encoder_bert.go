@@ -127,13 +127,33 @@ func (e *encoder) mlmHead(m *tape.Module, word *tape.Param) mlmHead {
 	bias := m.Param("bias", e.vocab)
 	t := m.Child("transform")
 	h.dense, h.ln = linear(t, "dense", e.h, e.embed, true), layerNorm(t, "LayerNorm", e.embed)
-	d := m.Child("decoder")
-	if e.tied {
-		h.decoder = lin{w: d.Tie(word), b: d.Tie(bias)}
-	} else {
-		h.decoder = lin{w: d.Param("weight", e.vocab, e.embed), b: d.Tie(bias)}
-	}
+	h.decoder = e.decoder(m.Child("decoder"), word, bias, false)
 	return h
+}
+
+// decoder is the last layer of a head: the table of words, or weights of its own. Which of weight
+// and bias a module names first is the order in which they are moved.
+func (e *encoder) decoder(m *tape.Module, word, bias *tape.Param, biasFirst bool) (out lin) {
+	if biasFirst {
+		out.b = m.Tie(bias)
+	}
+	if e.tied {
+		out.w = m.Tie(word)
+	} else {
+		out.w = m.Param("weight", e.vocab, e.embed)
+	}
+	if !biasFirst {
+		out.b = m.Tie(bias)
+	}
+	return out
+}
+
+// lmHead is the head of RoBERTa, which is one function.
+func (e *encoder) lmHead(m *tape.Module, word *tape.Param) mlmHead {
+	bias := m.Param("bias", e.vocab)
+	return mlmHead{act: "gelu", dense: linear(m, "dense", e.h, e.h, true),
+		ln: layerNorm(m, "layer_norm", e.h), oneFrame: true,
+		decoder: e.decoder(m.Child("decoder"), word, bias, true)}
 }
 
 func (h mlmHead) run(c *ctx, x *tape.Tensor) *tape.Tensor {

@@ -33,17 +33,7 @@ func mpnet(c *Config, r Run) (*Model, error) {
 		blocks = append(blocks, e.mpnetBlock(enc.Child("layer").Child(fmt.Sprint(i))))
 	}
 	bias := embedding(enc, "relative_attention_bias", buckets, e.heads)
-	h := root.Child("lm_head")
-	out := h.Param("bias", e.vocab)
-	head := mlmHead{act: "gelu", dense: linear(h, "dense", e.h, e.h, true),
-		ln: layerNorm(h, "layer_norm", e.h), oneFrame: true}
-	d := h.Child("decoder")
-	head.decoder = lin{w: word, b: d.Tie(out)}
-	if e.tied {
-		d.Tie(word)
-	} else {
-		head.decoder.w = d.Param("weight", e.vocab, e.h)
-	}
+	head := e.lmHead(root.Child("lm_head"), word)
 	run := unpooled(func(x *ctx, in []*tape.Tensor) *tape.Tensor {
 		return e.mpnetRun(x, in[0], word, pos, bias, first, blocks)
 	})

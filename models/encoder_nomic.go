@@ -48,13 +48,7 @@ func nomicBert(c *Config, r Run) (*Model, error) {
 	bias := p.Param("bias", e.vocab)
 	t := p.Child("transform")
 	head.dense, head.ln = linear(t, "dense", e.h, e.h, true), layerNorm(t, "layer_norm", e.h)
-	dec := p.Child("decoder")
-	head.decoder = lin{w: word, b: dec.Tie(bias)}
-	if e.tied {
-		dec.Tie(word)
-	} else {
-		head.decoder.w = dec.Param("weight", e.vocab, e.h)
-	}
+	head.decoder = e.decoder(p.Child("decoder"), word, bias, true)
 	run := unpooled(func(x *ctx, in []*tape.Tensor) *tape.Tensor {
 		return e.nomicRun(x, in[0], word, typ, first, blocks, d)
 	})

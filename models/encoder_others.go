@@ -35,18 +35,7 @@ func roberta(c *Config, r Run) (*Model, error) {
 		return e.classifier(root, r, run, func() sentence { return e.firstToken(root, "tanh") }),
 			nil
 	}
-	h := root.Child("lm_head")
-	bias := h.Param("bias", e.vocab)
-	head := mlmHead{act: "gelu", dense: linear(h, "dense", e.h, e.h, true),
-		ln: layerNorm(h, "layer_norm", e.h), oneFrame: true}
-	d := h.Child("decoder")
-	head.decoder = lin{w: b.word, b: d.Tie(bias)}
-	if e.tied {
-		d.Tie(b.word)
-	} else {
-		head.decoder.w = d.Param("weight", e.vocab, e.h)
-	}
-	return e.masked(root, r, head, run), nil
+	return e.masked(root, r, e.lmHead(root.Child("lm_head"), b.word), run), nil
 }
 
 // masked makes a model of a body and a masked-language-model head.
@@ -278,13 +267,8 @@ func albert(c *Config, r Run) (*Model, error) {
 	p := root.Child("predictions")
 	bias := p.Param("bias", e.vocab)
 	head := mlmHead{act: e.act, ln: layerNorm(p, "LayerNorm", e.embed),
-		dense: linear(p, "dense", e.h, e.embed, true), oneFrame: true}
-	d := p.Child("decoder")
-	if e.tied {
-		head.decoder = lin{w: d.Tie(emb.word), b: d.Tie(bias)}
-	} else {
-		head.decoder = lin{w: d.Param("weight", e.vocab, e.embed), b: d.Tie(bias)}
-	}
+		dense: linear(p, "dense", e.h, e.embed, true), oneFrame: true,
+		decoder: e.decoder(p.Child("decoder"), emb.word, bias, false)}
 	return e.masked(root, r, head, run), nil
 }
 

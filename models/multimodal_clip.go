@@ -205,6 +205,14 @@ func (v *clipVision) embed(c *ctx, pixels *tape.Tensor) *tape.Tensor {
 func clipClassifier(r Run, t *clipTower, ch, tokens, patch, labels int64) *Model {
 	root := tape.NewModule()
 	eyes := buildClipVision(root.Child("vision_model"), t, ch, tokens, patch)
+	return towerClassifier(root, r, t, ch, labels, eyes.run,
+		func(x *ctx, h *tape.Tensor) *tape.Tensor { return x.Mean(x.Slice(h, 1, tokens-1), false, 1) })
+}
+
+// towerClassifier classifies by a mean over what a tower sees; its pooling is made for nothing.
+func towerClassifier(root *tape.Module, r Run, t *clipTower, ch, labels int64,
+	run func(x *ctx, pixels *tape.Tensor) (last, pooled *tape.Tensor),
+	mean func(x *ctx, h *tape.Tensor) *tape.Tensor) *Model {
 	head := linear(root, "classifier", t.h, labels, true)
 	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: t.layers, Run: r, Head: r.arch}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
@@ -212,12 +220,12 @@ func clipClassifier(r Run, t *clipTower, ch, tokens, patch, labels int64) *Model
 		f := g.Enter()
 		var unused *tape.Tensor
 		body := func() *tape.Tensor {
-			last, pooled := eyes.run(x, in[0])
+			last, pooled := run(x, in[0])
 			f.Set(&unused, pooled)
 			return last
 		}
 		return f.Leave(x.imageClassifier(in, head, body,
-			func(h *tape.Tensor) *tape.Tensor { return x.Mean(x.Slice(h, 1, tokens-1), false, 1) }))
+			func(h *tape.Tensor) *tape.Tensor { return mean(x, h) }))
 	}
 	return m
 }

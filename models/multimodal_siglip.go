@@ -37,8 +37,9 @@ func siglip(c *Config, r Run) (*Model, error) {
 	r.Image = img
 	root := tape.NewModule()
 	if r.arch == "ForImageClassification" {
-		return siglipClassifier(root, r, buildSiglipVision(root.Child("vision_model"), vision, ch,
-			img/patch, patch, pool), ch, c.Labels()), nil
+		eyes := buildSiglipVision(root.Child("vision_model"), vision, ch, img/patch, patch, pool)
+		return towerClassifier(root, r, vision, ch, c.Labels(), eyes.run,
+			func(x *ctx, h *tape.Tensor) *tape.Tensor { return x.Mean(h, false, 1) }), nil
 	}
 	scale, bias := root.Param("logit_scale", 1), root.Param("logit_bias", 1)
 	tm := root.Child("text_model")
@@ -211,25 +212,4 @@ func (a multihead) project(c *ctx, q, x *tape.Tensor) (query, key, value *tape.T
 	key, value = c.Select(both, 0), c.Select(both, 0)
 	f.Leave(query, key, value)
 	return query, key, value
-}
-
-// siglipClassifier is SiglipForImageClassification: the mean over the patches decides, and the
-// pooling is made for nothing.
-func siglipClassifier(root *tape.Module, r Run, eyes *siglipVision, ch, labels int64) *Model {
-	head := linear(root, "classifier", eyes.tower.h, labels, true)
-	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: eyes.tower.layers, Run: r,
-		Head: r.arch}
-	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-		x := newCtx(g, r)
-		f := g.Enter()
-		var unused *tape.Tensor
-		body := func() *tape.Tensor {
-			last, pooled := eyes.run(x, in[0])
-			f.Set(&unused, pooled)
-			return last
-		}
-		return f.Leave(x.imageClassifier(in, head, body,
-			func(h *tape.Tensor) *tape.Tensor { return x.Mean(h, false, 1) }))
-	}
-	return m
 }

@@ -1,10 +1,6 @@
 package models
 
-import (
-	"fmt"
-
-	"memroom/tape"
-)
+import "memroom/tape"
 
 // spectrogram is ASTForAudioClassification: a ViT on overlapping patches of a spectrogram.
 func spectrogram(c *Config, r Run) (*Model, error) {
@@ -33,19 +29,8 @@ func spectrogram(c *Config, r Run) (*Model, error) {
 	first := []*tape.Param{em.Param("cls_token", 1, 1, h), em.Param("distillation_token", 1, 1, h)}
 	pos := em.Param("position_embeddings", 1, tokens, h)
 	proj := conv(em.Child("patch_embeddings"), "projection", 1, h, patch, high, 0, 1, true)
-	var blocks []*vitBlock
-	list := body.Child("layers")
-	for i := range layers {
-		m := list.Child(fmt.Sprint(i))
-		b := &vitBlock{d: h / nh, act: act, drop: drop, attnDrop: attnDrop}
-		a := m.Child("attention")
-		b.q, b.k, b.v, b.o = linear(a, "q_proj", h, h, bias), linear(a, "k_proj", h, h, bias),
-			linear(a, "v_proj", h, h, bias), linear(a, "o_proj", h, h, true)
-		b.norm1, b.norm2 = layerNorm(m, "layernorm_before", h), layerNorm(m, "layernorm_after", h)
-		mlp := m.Child("mlp")
-		b.fc1, b.fc2 = linear(mlp, "fc1", h, inner, true), linear(mlp, "fc2", inner, h, true)
-		blocks = append(blocks, b)
-	}
+	blocks := vitBlocks(body.Child("layers"), layers, h, inner, bias,
+		vitBlock{d: h / nh, act: act, drop: drop, attnDrop: attnDrop})
 	final := layerNorm(body, "layernorm", h)
 	top := root.Child("classifier")
 	ln, dense := layerNorm(top, "layernorm", h), linear(top, "dense", h, labels, true)

@@ -55,19 +55,8 @@ func vit(c *Config, r Run) (*Model, error) {
 	}
 	pos := em.Param("position_embeddings", 1, tokens, h)
 	proj := conv(em.Child("patch_embeddings"), "projection", ch, h, patch, patch, 0, 1, true)
-	var blocks []*vitBlock
-	list := body.Child("layers")
-	for i := range layers {
-		m := list.Child(fmt.Sprint(i))
-		b := &vitBlock{d: h / nh, act: act, drop: drop, attnDrop: attnDrop}
-		a := m.Child("attention")
-		b.q, b.k, b.v, b.o = linear(a, "q_proj", h, h, bias), linear(a, "k_proj", h, h, bias),
-			linear(a, "v_proj", h, h, bias), linear(a, "o_proj", h, h, true)
-		b.norm1, b.norm2 = layerNorm(m, "layernorm_before", h), layerNorm(m, "layernorm_after", h)
-		mlp := m.Child("mlp")
-		b.fc1, b.fc2 = linear(mlp, "fc1", h, inner, true), linear(mlp, "fc2", inner, h, true)
-		blocks = append(blocks, b)
-	}
+	blocks := vitBlocks(body.Child("layers"), layers, h, inner, bias,
+		vitBlock{d: h / nh, act: act, drop: drop, attnDrop: attnDrop})
 	final := layerNorm(body, "layernorm", h)
 	head := linear(root, "classifier", h, labels, true)
 	r.Image = img
@@ -82,6 +71,22 @@ func vit(c *Config, r Run) (*Model, error) {
 			func(h *tape.Tensor) *tape.Tensor { return x.Select(h, 1) })
 	}
 	return m, nil
+}
+
+// vitBlocks are layers of width h that have in common what `as` has.
+func vitBlocks(list *tape.Module, layers, h, inner int64, bias bool, as vitBlock) []*vitBlock {
+	blocks := make([]*vitBlock, layers)
+	for i := range blocks {
+		b, m := as, list.Child(fmt.Sprint(i))
+		a := m.Child("attention")
+		b.q, b.k, b.v, b.o = linear(a, "q_proj", h, h, bias), linear(a, "k_proj", h, h, bias),
+			linear(a, "v_proj", h, h, bias), linear(a, "o_proj", h, h, true)
+		b.norm1, b.norm2 = layerNorm(m, "layernorm_before", h), layerNorm(m, "layernorm_after", h)
+		mlp := m.Child("mlp")
+		b.fc1, b.fc2 = linear(mlp, "fc1", h, inner, true), linear(mlp, "fc2", inner, h, true)
+		blocks[i] = &b
+	}
+	return blocks
 }
 
 // imageInputs is a batch of images with a class for each.
