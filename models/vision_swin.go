@@ -6,6 +6,18 @@ import (
 	"memroom/tape"
 )
 
+// swinSpec is what both versions of Swin are told.
+type swinSpec struct {
+	second                        bool // Swin V2
+	embed, patch, img, ch, window int64
+	depths, heads                 []int64
+	ratio                         float64
+	bias, absolute                bool
+	act                           string
+	labels                        int64
+	drop, attnDrop, path          float64
+}
+
 type swinBlock struct {
 	ch, heads, window, shift int64
 	q, k, v, o, fc1, fc2     lin
@@ -16,90 +28,122 @@ type swinBlock struct {
 }
 
 type swinStage struct {
-	blocks []*swinBlock
+	spec   *swinSpec
+	number int
+	blocks []swinLayer
 	reduce lin
 	norm   norm
 }
 
+// swinLayer is a block of either version; n is the number of patches a side.
+type swinLayer interface {
+	run(c *ctx, x *tape.Tensor, n int64) *tape.Tensor
+}
+
+func readSwin(c *Config) *swinSpec {
+	s := &swinSpec{embed: c.Int(96, "embed_dim"), patch: c.Int(4, "patch_size"),
+		img: c.Int(224, "image_size"), ch: c.Int(3, "num_channels"),
+		depths: c.Ints([]int64{2, 2, 6, 2}, "depths"), heads: c.Ints([]int64{3, 6, 12, 24},
+			"num_heads"), window: c.Int(7, "window_size"),
+		ratio: c.Float(4, "mlp_ratio"), bias: c.Bool(true, "qkv_bias"),
+		absolute: c.Bool(false, "use_absolute_embeddings"),
+		act:      c.Str("gelu", "hidden_act"), labels: c.Labels(),
+		drop: c.Float(0, "hidden_dropout_prob"), attnDrop: c.Float(0,
+			"attention_probs_dropout_prob"), path: c.Float(0.1, "drop_path_rate")}
+	if len(s.heads) != len(s.depths) {
+		c.complain("depths has %d entries and num_heads %d: they must agree", len(s.depths),
+			len(s.heads))
+	}
+	return s
+}
+
 // swin is SwinForImageClassification.
 func swin(c *Config, r Run) (*Model, error) {
-	embed, patch, img, ch := c.Int(96, "embed_dim"), c.Int(4, "patch_size"),
-		c.Int(224, "image_size"), c.Int(3, "num_channels")
-	depths, nh := c.Ints([]int64{2, 2, 6, 2}, "depths"), c.Ints([]int64{3, 6, 12, 24}, "num_heads")
-	window, ratio := c.Int(7, "window_size"), c.Float(4, "mlp_ratio")
-	bias, act, labels := c.Bool(true, "qkv_bias"), c.Str("gelu", "hidden_act"), c.Labels()
-	drop, attnDrop, path := c.Float(0, "hidden_dropout_prob"),
-		c.Float(0, "attention_probs_dropout_prob"), c.Float(0.1, "drop_path_rate")
-	absolute := c.Bool(false, "use_absolute_embeddings")
-	if len(nh) != len(depths) {
-		c.complain("depths has %d entries and num_heads %d: they must agree", len(depths), len(nh))
+	s := readSwin(c)
+	if s.patch > s.img {
+		c.complain("patch_size %d is larger than image_size %d", s.patch, s.img)
 	}
-	if patch > img {
-		c.complain("patch_size %d is larger than image_size %d", patch, img)
-	}
-	if r.Image != 0 && r.Image != img {
-		c.complain("the image of %d pixels differs from the model's image_size %d", r.Image, img)
+	return s.model(c, r, "swin")
+}
+
+func (s *swinSpec) model(c *Config, r Run, name string) (*Model, error) {
+	if r.Image != 0 && r.Image != s.img {
+		c.complain("the image of %d pixels differs from the model's image_size %d", r.Image, s.img)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	r.Image = img
+	r.Image = s.img
 	root := tape.NewModule()
-	body := root.Child("swin")
+	body := root.Child(name)
 	em := body.Child("embeddings")
 	var pos *tape.Param
-	if absolute {
-		pos = em.Param("position_embeddings", 1, (img/patch)*(img/patch), embed)
+	if s.absolute {
+		pos = em.Param("position_embeddings", 1, (s.img/s.patch)*(s.img/s.patch), s.embed)
 	}
-	proj := conv(em.Child("patch_embeddings"), "projection", ch, embed, patch, patch, 0, 1, true)
-	first := layerNorm(em, "norm", embed)
-	total, id := int64(0), int64(0)
-	for _, d := range depths {
+	proj := conv(em.Child("patch_embeddings"), "projection", s.ch, s.embed, s.patch, s.patch, 0, 1,
+		true)
+	first := layerNorm(em, "norm", s.embed)
+	total, done := int64(0), int64(0)
+	for _, d := range s.depths {
 		total += d
 	}
 	list := body.Child("encoder").Child("layers")
 	var stages []*swinStage
-	for i, depth := range depths {
-		dim := embed << i
-		m := list.Child(fmt.Sprint(i))
-		st := &swinStage{}
-		bl := m.Child("blocks")
-		for j := range depth {
-			b := &swinBlock{ch: dim, heads: nh[i], window: window, act: act, drop: drop,
-				attnDrop: attnDrop, depth: path * float64(id) / float64(max(total-1, 1))}
-			if j%2 == 1 {
-				b.shift = window / 2
-			}
-			b.build(bl.Child(fmt.Sprint(j)), int64(ratio*float64(dim)), bias)
-			st.blocks = append(st.blocks, b)
-			id++
-		}
-		if i < len(depths)-1 {
-			d := m.Child("downsample")
-			st.reduce, st.norm = linear(d, "reduction", 4*dim, 2*dim, false),
-				layerNorm(d, "norm", 4*dim)
-		}
-		stages = append(stages, st)
+	for i := range s.depths {
+		stages = append(stages, s.stage(list.Child(fmt.Sprint(i)), i, done, total))
+		done += s.depths[i]
 	}
-	features := embed << (len(depths) - 1)
+	features := s.embed << (len(s.depths) - 1)
 	final := layerNorm(body, "layernorm", features)
-	head := linear(root, "classifier", features, labels, true)
-	m := &Model{Root: root, Inputs: imageInputs(r, ch), Layers: total, Run: r,
+	head := linear(root, "classifier", features, s.labels, true)
+	m := &Model{Root: root, Inputs: imageInputs(r, s.ch), Layers: total, Run: r,
 		Head: "ForImageClassification"}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		var pooled *tape.Tensor // made by the body, whose output holds the last hidden states too
 		body := func() (out *tape.Tensor) {
-			encode := func(e *tape.Tensor) *tape.Tensor {
-				return x.swinEncode(e, stages,
-					img/patch)
-			}
-			out, pooled = x.swinBody(in[0], proj, pos, first, final, encode, drop)
+			encode := func(e *tape.Tensor) *tape.Tensor { return s.encode(x, e, stages) }
+			out, pooled = x.swinBody(in[0], proj, pos, first, final, encode, s.drop)
 			return out
 		}
 		return x.imageClassifier(in, head, body, func(*tape.Tensor) *tape.Tensor { return pooled })
 	}
 	return m, nil
+}
+
+// stage makes a stage before which so many of all blocks were made.
+func (s *swinSpec) stage(m *tape.Module, i int, done, total int64) *swinStage {
+	st := &swinStage{spec: s, number: i}
+	dim, side := s.embed<<i, (s.img/s.patch)>>i
+	list := m.Child("blocks")
+	for j := range s.depths[i] {
+		b := swinBlock{ch: dim, heads: s.heads[i], window: s.window, act: s.act, drop: s.drop,
+			attnDrop: s.attnDrop, depth: s.path * float64(done+j) / float64(max(total-1, 1))}
+		if s.second {
+			b.window = min(s.window, side)
+		}
+		if j%2 == 1 && (!s.second || side > b.window) {
+			b.shift = s.window / 2
+		}
+		at, inner := list.Child(fmt.Sprint(j)), int64(s.ratio*float64(dim))
+		if s.second {
+			two := &swinV2Block{swinBlock: b}
+			two.build(at, inner, s.bias)
+			st.blocks = append(st.blocks, two)
+		} else {
+			b.build(at, inner, s.bias)
+			st.blocks = append(st.blocks, &b)
+		}
+	}
+	if i < len(s.depths)-1 {
+		d, width := m.Child("downsample"), 4*dim
+		if s.second { // the norm comes after
+			width = 2 * dim
+		}
+		st.reduce, st.norm = linear(d, "reduction", 4*dim, 2*dim, false), layerNorm(d, "norm", width)
+	}
+	return st
 }
 
 func (b *swinBlock) build(m *tape.Module, inner int64, bias bool) {
@@ -139,27 +183,30 @@ func (c *ctx) swinBody(pixels *tape.Tensor, proj convLayer, pos *tape.Param, fir
 	return last, pooled
 }
 
-func (c *ctx) swinEncode(x *tape.Tensor, stages []*swinStage, side int64) *tape.Tensor {
+func (s *swinSpec) encode(c *ctx, x *tape.Tensor, stages []*swinStage) *tape.Tensor {
 	f := c.Enter(x)
-	var h, image *tape.Tensor
+	var h, also *tape.Tensor
 	f.Set(&h, x)
-	n := side
+	n := s.img / s.patch
 	for i, st := range stages {
-		var picture *tape.Tensor
-		side := n
+		var more *tape.Tensor
+		side := n // a recompute comes after the loop has gone on
 		stage := func(a []*tape.Tensor) *tape.Tensor {
-			y, p := st.run(c, a[0], i, side)
-			picture = p
+			var y *tape.Tensor
+			y, more = st.run(c, a[0], side)
 			return y
 		}
 		var out *tape.Tensor
-		if c.Checkpointing { // the stage, and each block in it
+		switch {
+		case s.second: // a checkpoint is a whole stage
+			out = c.layer(fmt.Sprintf("layers.%d", i), stage, h)
+		case c.Checkpointing: // the stage, and each block in it
 			out = c.Graph.Checkpoint(stage, h)
-		} else {
+		default:
 			out = stage([]*tape.Tensor{h})
 		}
 		f.Set(&h, out)
-		f.Set(&image, picture)
+		f.Set(&also, more)
 		if st.reduce.w != nil {
 			n = (n + 1) / 2
 		}
@@ -168,35 +215,42 @@ func (c *ctx) swinEncode(x *tape.Tensor, stages []*swinStage, side int64) *tape.
 }
 
 // run applies the blocks of one stage to a map with the given number of patches a side, and then
-// merges patches. It also returns the result as a picture, which is made for every stage, used or
-// not.
-func (st *swinStage) run(c *ctx, x *tape.Tensor, number int, side int64) (y, picture *tape.Tensor) {
+// merges patches. The second version also returns what there was before the merge, the first one
+// the result as a picture, which is made for every stage, used or not.
+func (st *swinStage) run(c *ctx, x *tape.Tensor, side int64) (out, also *tape.Tensor) {
 	f := c.Enter(x)
-	var before *tape.Tensor
+	var y, before *tape.Tensor
 	f.Set(&y, x)
 	for j, b := range st.blocks {
-		f.Set(&y, c.layer(fmt.Sprintf("layers.%d.blocks.%d", number, j),
+		if st.spec.second {
+			f.Set(&y, b.run(c, y, side))
+			continue
+		}
+		f.Set(&y, c.layer(fmt.Sprintf("layers.%d.blocks.%d", st.number, j),
 			func(a []*tape.Tensor) *tape.Tensor { return b.run(c, a[0], side) }, y))
 	}
 	f.Set(&before, y)
-	now := side
 	if st.reduce.w != nil {
 		f.Set(&y, st.merge(c, y, side))
-		now = (side + 1) / 2
+		side = (side + 1) / 2
 	}
-	picture = c.Contiguous(c.Permute(c.View(y, y.Shape[0], now, now, y.Dim(-1)), 0, 3, 1, 2))
-	out := y
-	f.Leave(out, picture)
-	return out, picture
+	also = before
+	if !st.spec.second {
+		also = c.Contiguous(c.Permute(c.View(y, y.Shape[0], side, side, y.Dim(-1)), 0, 3, 1, 2))
+	}
+	out = y
+	f.Leave(out, also)
+	return out, also
 }
 
 // merge is SwinPatchMerging.
 func (st *swinStage) merge(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
-	return c.mergePatches(x, n, func(y *tape.Tensor) *tape.Tensor {
-		return st.norm.layer(c.Graph,
-			y)
-	},
-		func(y *tape.Tensor) *tape.Tensor { return st.reduce.run(c.Graph, y) })
+	norm := func(y *tape.Tensor) *tape.Tensor { return st.norm.layer(c.Graph, y) }
+	reduce := func(y *tape.Tensor) *tape.Tensor { return st.reduce.run(c.Graph, y) }
+	if st.spec.second {
+		return c.mergePatches(x, n, reduce, norm)
+	}
+	return c.mergePatches(x, n, norm, reduce)
 }
 
 // mergePatches makes four neighbours one, by the steps given.

@@ -1,131 +1,29 @@
 package models
 
-import (
-	"fmt"
-
-	"memroom/tape"
-)
+import "memroom/tape"
 
 // swinV2 is Swinv2ForImageClassification: cosine attention, positions from a small network, norms
 // after the layers.
 func swinV2(c *Config, r Run) (*Model, error) {
-	s := &swinV2Spec{embed: c.Int(96, "embed_dim"), patch: c.Int(4, "patch_size"),
-		img: c.Int(224, "image_size"), ch: c.Int(3, "num_channels"),
-		depths: c.Ints([]int64{2, 2, 6, 2}, "depths"), heads: c.Ints([]int64{3, 6, 12, 24},
-			"num_heads"), window: c.Int(7, "window_size"),
-		ratio: c.Float(4, "mlp_ratio"), bias: c.Bool(true, "qkv_bias"),
-		act: c.Str("gelu", "hidden_act"), labels: c.Labels(),
-		drop: c.Float(0, "hidden_dropout_prob"), attnDrop: c.Float(0,
-			"attention_probs_dropout_prob"), path: c.Float(0.1, "drop_path_rate")}
-	if len(s.heads) != len(s.depths) {
-		c.complain("depths has %d entries and num_heads %d: they must agree", len(s.depths),
-			len(s.heads))
-	}
+	s := readSwin(c)
+	s.second = true
 	if s.patch<<(len(s.depths)-1) > s.img {
 		c.complain("patch_size %d and %d stages are too much for image_size %d", s.patch,
 			len(s.depths), s.img)
 	}
-	if r.Image != 0 && r.Image != s.img {
-		c.complain("the image of %d pixels differs from the model's image_size %d", r.Image, s.img)
-	}
-	if c.Bool(false, "use_absolute_embeddings") {
+	if s.absolute {
 		c.complain("use_absolute_embeddings: transformers cannot run it in this model")
 	}
 	for i := range s.heads {
 		c.divides(s.embed<<i, s.heads[i], "embed_dim by num_heads")
 	}
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	r.Image = s.img
-	return s.model(r), nil
-}
-
-type swinV2Spec struct {
-	embed, patch, img, ch, window int64
-	depths, heads                 []int64
-	ratio                         float64
-	bias                          bool
-	act                           string
-	labels                        int64
-	drop, attnDrop, path          float64
+	return s.model(c, r, "swinv2")
 }
 
 type swinV2Block struct {
-	ch, heads, window, shift int64
-	scale                    *tape.Param
-	pos1, pos2               lin
-	q, k, v, o, fc1, fc2     lin
-	norm1, norm2             norm
-	act                      string
-	drop, attnDrop, depth    float64
-}
-
-type swinV2Stage struct {
-	blocks []*swinV2Block
-	reduce lin
-	norm   norm
-}
-
-func (s *swinV2Spec) model(r Run) *Model {
-	root := tape.NewModule()
-	body := root.Child("swinv2")
-	em := body.Child("embeddings")
-	proj := conv(em.Child("patch_embeddings"), "projection", s.ch, s.embed, s.patch, s.patch, 0, 1,
-		true)
-	first := layerNorm(em, "norm", s.embed)
-	total := int64(0)
-	for _, d := range s.depths {
-		total += d
-	}
-	list := body.Child("encoder").Child("layers")
-	var stages []*swinV2Stage
-	done := int64(0)
-	for i := range s.depths {
-		stages = append(stages, s.stage(list.Child(fmt.Sprint(i)), i, done, total))
-		done += s.depths[i]
-	}
-	features := s.embed << (len(s.depths) - 1)
-	final := layerNorm(body, "layernorm", features)
-	head := linear(root, "classifier", features, s.labels, true)
-	m := &Model{Root: root, Inputs: imageInputs(r, s.ch), Layers: total, Run: r,
-		Head: "ForImageClassification"}
-	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
-		x := newCtx(g, r)
-		var pooled *tape.Tensor
-		body := func() (out *tape.Tensor) {
-			encode := func(e *tape.Tensor) *tape.Tensor {
-				return x.swinV2Encode(e, stages,
-					s.img/s.patch)
-			}
-			out, pooled = x.swinBody(in[0], proj, nil, first, final, encode, s.drop)
-			return out
-		}
-		return x.imageClassifier(in, head, body, func(*tape.Tensor) *tape.Tensor { return pooled })
-	}
-	return m
-}
-
-func (s *swinV2Spec) stage(m *tape.Module, i int, done, total int64) *swinV2Stage {
-	st := &swinV2Stage{}
-	dim, side := s.embed<<i, (s.img/s.patch)>>i
-	list := m.Child("blocks")
-	for j := range s.depths[i] {
-		b := &swinV2Block{ch: dim, heads: s.heads[i], window: min(s.window, side), act: s.act,
-			drop: s.drop, attnDrop: s.attnDrop,
-			depth: s.path * float64(done+j) / float64(max(total-1, 1))}
-		if j%2 == 1 && side > b.window {
-			b.shift = s.window / 2
-		}
-		b.build(list.Child(fmt.Sprint(j)), int64(s.ratio*float64(dim)), s.bias)
-		st.blocks = append(st.blocks, b)
-	}
-	if i < len(s.depths)-1 {
-		d := m.Child("downsample")
-		st.reduce, st.norm = linear(d, "reduction", 4*dim, 2*dim, false),
-			layerNorm(d, "norm", 2*dim)
-	}
-	return st
+	swinBlock
+	scale      *tape.Param
+	pos1, pos2 lin
 }
 
 func (b *swinV2Block) build(m *tape.Module, inner int64, bias bool) {
@@ -143,48 +41,6 @@ func (b *swinV2Block) build(m *tape.Module, inner int64, bias bool) {
 	b.fc1 = linear(m.Child("intermediate"), "dense", b.ch, inner, true)
 	b.fc2 = linear(m.Child("output"), "dense", inner, b.ch, true)
 	b.norm2 = layerNorm(m, "layernorm_after", b.ch)
-}
-
-// swinV2Encode runs the stages; a checkpoint is a whole stage.
-func (c *ctx) swinV2Encode(x *tape.Tensor, stages []*swinV2Stage, side int64) *tape.Tensor {
-	f := c.Enter(x)
-	var h, before *tape.Tensor
-	f.Set(&h, x)
-	n := side
-	for i, st := range stages {
-		var last *tape.Tensor
-		side := n // a recompute comes after the loop has gone on
-		out := c.layer(fmt.Sprintf("layers.%d", i), func(a []*tape.Tensor) *tape.Tensor {
-			var y *tape.Tensor
-			y, last = st.run(c, a[0], side)
-			return y
-		}, h)
-		f.Set(&h, out)
-		f.Set(&before, last)
-		if st.reduce.w != nil {
-			n = (n + 1) / 2
-		}
-	}
-	return f.Leave(h)
-}
-
-// run returns what the stage hands on and what it had before it merged patches.
-func (st *swinV2Stage) run(c *ctx, x *tape.Tensor, n int64) (out, before *tape.Tensor) {
-	f := c.Enter(x)
-	var y, last *tape.Tensor
-	f.Set(&y, x)
-	for _, b := range st.blocks {
-		f.Set(&y, b.run(c, y, n))
-	}
-	f.Set(&last, y)
-	if st.reduce.w != nil {
-		f.Set(&y, c.mergePatches(y, n,
-			func(y *tape.Tensor) *tape.Tensor { return st.reduce.run(c.Graph, y) },
-			func(y *tape.Tensor) *tape.Tensor { return st.norm.layer(c.Graph, y) }))
-	}
-	out, before = y, last
-	f.Leave(out, before)
-	return out, before
 }
 
 func (b *swinV2Block) run(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
