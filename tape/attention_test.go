@@ -1,9 +1,6 @@
 package tape
 
 import (
-	"bufio"
-	"encoding/json"
-	"os"
 	"slices"
 	"testing"
 
@@ -17,24 +14,17 @@ import (
 // agrees with it where it was fitted: 128 per head in fp32, 256 in half precision, lengths that are
 // multiples of 128.
 func TestEfficientAttentionAsInTheRehearsal(t *testing.T) {
-	file, err := os.Open("testdata/efficient_attention.jsonl")
-	if err != nil {
-		t.Fatal(err)
+	type kernel struct {
+		Half, Large bool
+		Shape       [5]int64 // batch, heads, queries, keys, per head
+		Bytes       int64
 	}
-	defer file.Close()
 	checked := 0
-	for lines := bufio.NewScanner(file); lines.Scan(); checked++ {
-		var c struct {
-			Half, Large bool
-			Shape       [5]int64 // batch, heads, queries, keys, per head
-			Bytes       int64
-		}
-		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			t.Fatal(err)
-		}
+	for _, c := range readCases[kernel](t, "efficient_attention") {
+		checked++
 		if got := efficientWorkspace(c.Half, c.Large, c.Shape[0]*c.Shape[1], c.Shape[2], c.Shape[3],
 			c.Shape[4]); got != c.Bytes {
-			t.Errorf("%s: %d", lines.Text(), got)
+			t.Errorf("%+v: %d", c, got)
 		}
 	}
 	if checked < 200 {
@@ -45,22 +35,14 @@ func TestEfficientAttentionAsInTheRehearsal(t *testing.T) {
 // TestFusedAttentionAsInTheRehearsal: what the backward passes of FlashAttention-2 and cuDNN take.
 // The file was made from a list of the sizes that they round up to, not by the formula here.
 func TestFusedAttentionAsInTheRehearsal(t *testing.T) {
-	file, err := os.Open("testdata/fused_attention.jsonl")
-	if err != nil {
-		t.Fatal(err)
+	type kernel struct {
+		Kernel  string
+		Shape   [5]int64 // batch, heads, queries, keys, per head
+		Grouped bool
+		Bytes   []int64
 	}
-	defer file.Close()
 	checked := map[string]int{}
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		var c struct {
-			Kernel  string
-			Shape   [5]int64 // batch, heads, queries, keys, per head
-			Grouped bool
-			Bytes   []int64
-		}
-		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			t.Fatal(err)
-		}
+	for _, c := range readCases[kernel](t, "fused_attention") {
 		heads, s, kv, d := c.Shape[0]*c.Shape[1], c.Shape[2], c.Shape[3], c.Shape[4]
 		got := []int64{cudnnWorkspace(heads, s, kv, d, c.Grouped)}
 		if c.Kernel == "flash" {
@@ -68,7 +50,7 @@ func TestFusedAttentionAsInTheRehearsal(t *testing.T) {
 			got = []int64{sums, gradient}
 		}
 		if !slices.Equal(got, c.Bytes) {
-			t.Errorf("%s: %d", lines.Text(), got)
+			t.Errorf("%+v: %d", c, got)
 		}
 		checked[c.Kernel]++
 	}

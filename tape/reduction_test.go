@@ -10,25 +10,36 @@ import (
 	"memroom/event"
 )
 
-// TestReductionsAsInTheRehearsal: the rules for the scratch of reductions exist twice, here and in
-// the rehearsal's Python (rehearse/reduction.py, which was checked against recordings). Both must
-// match the file, which plan/pytests/test_reductions.py reads too.
-func TestReductionsAsInTheRehearsal(t *testing.T) {
-	file, err := os.Open("testdata/reductions.jsonl")
+// readCases reads a file of testdata that has a case a line.
+func readCases[T any](t *testing.T, name string) (list []T) {
+	t.Helper()
+	file, err := os.Open("testdata/" + name + ".jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	checked := 0
-	for lines := bufio.NewScanner(file); lines.Scan(); checked++ {
-		var c struct {
-			Shape, Strides []int64
-			Dims           []int
-			Scratch        [2]int64
-		}
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		var c T
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
 			t.Fatal(err)
 		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// TestReductionsAsInTheRehearsal: the rules for the scratch of reductions exist twice, here and in
+// the rehearsal's Python (rehearse/reduction.py, which was checked against recordings). Both must
+// match the file, which plan/pytests/test_reductions.py reads too.
+func TestReductionsAsInTheRehearsal(t *testing.T) {
+	type reduction struct {
+		Shape, Strides []int64
+		Dims           []int
+		Scratch        [2]int64
+	}
+	checked := 0
+	for _, c := range readCases[reduction](t, "reductions") {
+		checked++
 		g := New(Options{SMs: 132, SMThreads: 2048})
 		tensor := g.newStrided(c.Shape, c.Strides, F32)
 		reduced := make([]bool, len(c.Shape))

@@ -217,23 +217,18 @@ type Shapes struct {
 	rnn  map[Recurrent]bool
 }
 
-func (s *Shapes) meetConv(c Convolution) {
-	if s.conv == nil {
-		s.conv = map[Convolution]bool{}
-	}
-	if !s.conv[c] {
-		s.conv[c] = true
-		s.Conv = append(s.Conv, c)
-	}
-}
+func (s *Shapes) meetConv(c Convolution) { meet(&s.conv, &s.Conv, c) }
 
-func (s *Shapes) meetRNN(r Recurrent) {
-	if s.rnn == nil {
-		s.rnn = map[Recurrent]bool{}
+func (s *Shapes) meetRNN(r Recurrent) { meet(&s.rnn, &s.RNN, r) }
+
+// meet adds a shape to a list unless it has been seen.
+func meet[T comparable](seen *map[T]bool, list *[]T, shape T) {
+	if *seen == nil {
+		*seen = map[T]bool{}
 	}
-	if !s.rnn[r] {
-		s.rnn[r] = true
-		s.RNN = append(s.RNN, r)
+	if !(*seen)[shape] {
+		(*seen)[shape] = true
+		*list = append(*list, shape)
 	}
 }
 
