@@ -8,7 +8,7 @@ last value, a forward pass in eval mode whose graph nobody uses.
 import ast
 import functools
 import re
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from .evaluation import (
     BATCHES,
@@ -1661,8 +1661,8 @@ def _is_numpy(file: Any, s: Any) -> bool:
 _DATASET = re.compile(r"load(er)?s?($|_)|_dl$|^dl$|(^|_)(batches|dataset)$|data_?iter", re.I)
 
 
-def _of_a_dataset(loop: Loop) -> bool:
-    """A loop over the batches of a dataset, not over a part of one that was handed in."""
+def _goes_over(loop: Loop, named: Callable[[str], bool]) -> bool:
+    """A loop over a loader, or over something that has such a name."""
     if any(o.kind in ("loader", "generator") for o in objects(loop.over)):
         return True
     over = getattr(loop.node, "iter", None)
@@ -1670,25 +1670,21 @@ def _of_a_dataset(loop: Loop) -> bool:
         generators = getattr(loop.node, "generators", None)
         over = generators[0].iter if generators else None
     return over is not None and any(
-        _DATASET.search((key(n) or "").split(".")[-1])
-        for n in walk_here(over)
-        if isinstance(n, (ast.Name, ast.Attribute))
+        named(key(n) or "") for n in walk_here(over) if isinstance(n, (ast.Name, ast.Attribute))
     )
 
 
+def _of_a_dataset(loop: Loop) -> bool:
+    """A loop over the batches of a dataset, not over a part of one that was handed in."""
+    return _goes_over(loop, lambda name: bool(_DATASET.search(name.split(".")[-1])))
+
+
 def _over_batches(loop: Loop) -> bool:
-    if any(o.kind in ("loader", "generator") for o in objects(loop.over)):
-        return True
-    over = getattr(loop.node, "iter", None)
-    if over is None:
-        generators = getattr(loop.node, "generators", None)
-        over = generators[0].iter if generators else None
-    return over is not None and any(
-        BATCHES.search(key(n) or "")
-        and not ONE_BATCH.search(key(n) or "")
-        and not _HOW_MANY.search(key(n) or "")
-        for n in walk_here(over)
-        if isinstance(n, (ast.Name, ast.Attribute))
+    return _goes_over(
+        loop,
+        lambda name: bool(
+            BATCHES.search(name) and not ONE_BATCH.search(name) and not _HOW_MANY.search(name)
+        ),
     )
 
 
