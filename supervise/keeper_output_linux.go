@@ -182,15 +182,7 @@ func (o *output) closed() {
 
 // quiet reports whether everything the command wrote so far has been taken.
 func (o *output) quiet() bool {
-	if o.source == nil {
-		return true
-	}
-	select {
-	case <-o.reading:
-		return true
-	default:
-	}
-	return !o.busy.Load() && o.waiting() == 0
+	return o.over() || !o.busy.Load() && o.waiting() == 0
 }
 
 // waiting is how many bytes of the command lie unread in the pipe or pseudo-terminal.

@@ -86,12 +86,7 @@ func TestStrangersStartNothing(t *testing.T) {
 func TestStrangersAtASocketWithoutAFile(t *testing.T) {
 	needsRoot(t)
 	for inodes := 4; inodes < 24; inodes++ {
-		w := newWorkshop(t, ourselves)
-		if err := syscall.Mount("tmpfs", w.home, "tmpfs", 0,
-			"size=4m,nr_inodes="+strconv.Itoa(inodes)); err != nil {
-			testenv.Needs(t, "mount", err.Error())
-		}
-		t.Cleanup(func() { _ = syscall.Unmount(w.home, syscall.MNT_DETACH) })
+		w := newWorkshopOn(t, "size=4m,nr_inodes="+strconv.Itoa(inodes))
 		marker := markerFor(t)
 		cmd := w.memroom("run", "--no-probe", "--quiet", "--", "sh", "-c",
 			"echo up; read x; exit 6")

@@ -306,17 +306,24 @@ func TestCommandThatClosesItsStreams(t *testing.T) {
 	}
 }
 
-// TestFullDisk: the store is on a file system without room. The training goes on, its output is
-// shown, and the trouble is said once.
-func TestFullDisk(t *testing.T) {
+// newWorkshopOn puts a workshop's home on a small file system with these options.
+func newWorkshopOn(t *testing.T, options string) *workshop {
+	t.Helper()
 	if os.Getuid() != 0 {
 		testenv.Needs(t, "root", "to mount a small file system")
 	}
 	w := newWorkshop(t, ourselves)
-	if err := syscall.Mount("tmpfs", w.home, "tmpfs", 0, "size=4m"); err != nil {
+	if err := syscall.Mount("tmpfs", w.home, "tmpfs", 0, options); err != nil {
 		testenv.Needs(t, "mount", err.Error())
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(w.home, syscall.MNT_DETACH) })
+	return w
+}
+
+// TestFullDisk: the store is on a file system without room. The training goes on, its output is
+// shown, and the trouble is said once.
+func TestFullDisk(t *testing.T) {
+	w := newWorkshopOn(t, "size=4m")
 	got := w.run("--no-probe", "--", "sh", "-c", "head -c 9000000 /dev/zero | tr '\\0' x; exit 9")
 	if len(got.out) != 9000000 || got.code != 9 {
 		t.Errorf("%d bytes of output, exit %d", len(got.out), got.code)
@@ -333,14 +340,7 @@ func TestFullDisk(t *testing.T) {
 // ends. The end of the output, where the traceback is, must arrive whole when the reader goes on,
 // with the exit code.
 func TestFullDiskAndAPausingReader(t *testing.T) {
-	if os.Getuid() != 0 {
-		testenv.Needs(t, "root", "to mount a small file system")
-	}
-	w := newWorkshop(t, ourselves)
-	if err := syscall.Mount("tmpfs", w.home, "tmpfs", 0, "size=1m"); err != nil {
-		testenv.Needs(t, "mount", err.Error())
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(w.home, syscall.MNT_DETACH) })
+	w := newWorkshopOn(t, "size=1m")
 	marker := markerFor(t)
 	// It writes until nothing takes any more: disk, queue, socket and pipes are full when it ends.
 	program := filepath.Join(filepath.Dir(marker), "fill.py")
