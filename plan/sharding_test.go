@@ -5,19 +5,29 @@ import (
 	"testing"
 )
 
+// shardingFor searches the way to shard a model over cards.
+func shardingFor(t *testing.T, cards, model string, batch, seq int, change func(*Setup)) (Setup, Target,
+	[]Card, *Sharding) {
+	t.Helper()
+	list, err := ParseCards([]string{cards})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, target := setupFor(t, model, batch, seq)
+	change(&s)
+	found, err := FindSharding(s, target, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, target, list, found
+}
+
 // TestFindSharding: the answer is the same as that of a plan of the way it names, on the fewest
 // cards, and no faster way on as many cards fits.
 func TestFindSharding(t *testing.T) {
-	cards, err := ParseCards([]string{"8xA100-80"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, target := setupFor(t, "llama-3-8b", 2, 2048)
-	s.Precision = "bf16"
-	found, err := FindSharding(s, target, cards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, target, cards, found := shardingFor(t, "8xA100-80", "llama-3-8b", 2, 2048, func(s *Setup) {
+		s.Precision = "bf16"
+	})
 	best := found.Best
 	if !found.Fits || best == nil || best.Cards != 2 || best.Shard != "fsdp" {
 		t.Fatalf("best is %+v, want 2 cards with fsdp", best)
@@ -41,16 +51,9 @@ func TestFindSharding(t *testing.T) {
 // TestFindShardingAsAsked: a kind that is asked for is kept on every number of cards, and its
 // details do not keep one card from being tried.
 func TestFindShardingAsAsked(t *testing.T) {
-	cards, err := ParseCards([]string{"3x24GiB"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, target := setupFor(t, "gpt2", 1, 256)
-	s.Shard, s.Checkpointing, s.NoReshard = "fsdp", true, true
-	found, err := FindSharding(s, target, cards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, _, _, found := shardingFor(t, "3x24GiB", "gpt2", 1, 256, func(s *Setup) {
+		s.Shard, s.Checkpointing, s.NoReshard = "fsdp", true, true
+	})
 	var numbers []int
 	for _, w := range found.Ways {
 		numbers = append(numbers, w.Cards)
@@ -67,16 +70,9 @@ func TestFindShardingAsAsked(t *testing.T) {
 // TestFindShardingNowhere: a model that fits on none of the cards is answered with what each way
 // would need.
 func TestFindShardingNowhere(t *testing.T) {
-	cards, err := ParseCards([]string{"2x4GiB"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, target := setupFor(t, "llama-3-8b", 1, 512)
-	s.Precision = "bf16"
-	found, err := FindSharding(s, target, cards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, _, _, found := shardingFor(t, "2x4GiB", "llama-3-8b", 1, 512, func(s *Setup) {
+		s.Precision = "bf16"
+	})
 	// one card twice, four kinds on two cards twice, then tensor, context and host memory
 	if found.Fits || found.Best != nil || len(found.Ways) != 13 {
 		t.Fatalf("fits %v, best %v, %d ways; want 13 that do not fit", found.Fits, found.Best,
@@ -87,16 +83,9 @@ func TestFindShardingNowhere(t *testing.T) {
 // TestFindShardingDivided: only where no sharding fits, the model is divided; the answer is that of
 // a plan with its flags, and is marked as an estimate.
 func TestFindShardingDivided(t *testing.T) {
-	cards, err := ParseCards([]string{"8x24GiB"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, target := setupFor(t, "llama-3-8b", 1, 16384)
-	s.Precision = "bf16"
-	found, err := FindSharding(s, target, cards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, target, cards, found := shardingFor(t, "8x24GiB", "llama-3-8b", 1, 16384, func(s *Setup) {
+		s.Precision = "bf16"
+	})
 	best := found.Best
 	if best == nil || best.Shared() < 2 {
 		t.Fatalf("best is %+v, want one that divides the model", best)
@@ -124,16 +113,9 @@ func TestFindShardingDivided(t *testing.T) {
 // TestFindShardingHost checks that weights in host memory are the last way, and that their bytes
 // are reported.
 func TestFindShardingHost(t *testing.T) {
-	cards, err := ParseCards([]string{"2x12GiB"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, target := setupFor(t, "llama-3-8b", 1, 512)
-	s.Precision = "bf16"
-	found, err := FindSharding(s, target, cards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, _, _, found := shardingFor(t, "2x12GiB", "llama-3-8b", 1, 512, func(s *Setup) {
+		s.Precision = "bf16"
+	})
 	last, want := found.Ways[len(found.Ways)-1], int64(8_030_261_248*2*4) // AdamW: four of the weights
 	if !found.Fits || !slices.Equal(last.Offload, []string{"parameters"}) || !last.Fits ||
 		int64(last.Host) < want || int64(last.Host) > want+want/1000 {
