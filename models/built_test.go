@@ -192,7 +192,7 @@ func askedIn(config map[string]any, run models.Run) string {
 	return fmt.Sprintf("%d requests %08x", len(requests), summed(requests))
 }
 
-func summed(requests []string) uint32 {
+func summed(requests []recorded.Request) uint32 {
 	sum := fnv.New32a()
 	for _, one := range requests {
 		fmt.Fprintln(sum, one)
@@ -201,11 +201,11 @@ func summed(requests []string) uint32 {
 }
 
 // trained are the requests of three steps.
-func trained(config map[string]any, attention string, seq int64) (requests []string, err error) {
+func trained(config map[string]any, attention string, seq int64) ([]recorded.Request, error) {
 	return trainedIn(config, models.Run{Batch: 2, Seq: seq, Attn: attention, Cache: true})
 }
 
-func trainedIn(config map[string]any, run models.Run) (requests []string, err error) {
+func trainedIn(config map[string]any, run models.Run) (requests []recorded.Request, err error) {
 	defer func() {
 		if why := recover(); why != nil {
 			impossible, ok := why.(tape.Impossible)

@@ -119,7 +119,7 @@ func TestTorchvisionParameterCounts(t *testing.T) {
 // TestDefaultsOfLlama: a configuration that leaves a key out trains as one that names the library's
 // default, and not as one with another value.
 func TestDefaultsOfLlama(t *testing.T) {
-	trained := func(key string, value any) []string {
+	trained := func(key string, value any) []recorded.Request {
 		r := &recorded.Run{Config: map[string]any{"model_type": "llama", "hidden_size": 64.0,
 			"intermediate_size": 128.0, "num_hidden_layers": 2.0, "num_attention_heads": 4.0,
 			"vocab_size": 100.0}}

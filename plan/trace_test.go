@@ -1,56 +1,24 @@
 package plan
 
 import (
-	"bufio"
-	"compress/gzip"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"memroom/event"
 	"memroom/models"
 	"memroom/tape"
+	"memroom/testenv/recorded"
 )
-
-// recorded is a real run's allocations and releases, in order, with the Python lines that made
-// them.
-type recorded struct {
-	Stacks []string `json:"stacks"`
-	Events []string `json:"events"`
-}
 
 // measured is the description and the outcome of a real run.
 type measured struct {
-	ID   string `json:"id"`
-	Case struct {
-		Family    string         `json:"family"`
-		Config    map[string]any `json:"config"`
-		Batch     int64          `json:"batch"`
-		Seq       int64          `json:"seq"`
-		Image     int64          `json:"image"`
-		Precision string         `json:"precision"`
-		Optim     string         `json:"optim"`
-		Attn      string         `json:"attn"`
-		Ckpt      bool           `json:"ckpt"`
-		Accum     int64          `json:"accum"`
-		Clip      bool           `json:"clip"`
-		SetToNone *bool          `json:"set_to_none"`
-		Freeze    []string       `json:"freeze"`
-		Channels  bool           `json:"channels_last"`
-		Steps     int            `json:"steps"`
-		Pad       bool           `json:"pad"`
-		Lora      int64          `json:"lora"`
-		Head      string         `json:"head"`
-		Cache     bool           `json:"cache"`
-		Evaluate  int64          `json:"evaluate"` // batch of an evaluation after each step
-	} `json:"case"`
-	Params        int64 `json:"params"`
-	PeakAllocated int64 `json:"peak_allocated"`
-	PeakReserved  int64 `json:"peak_reserved"`
+	ID            string        `json:"id"`
+	Case          recorded.Case `json:"case"`
+	Params        int64         `json:"params"`
+	PeakAllocated int64         `json:"peak_allocated"`
+	PeakReserved  int64         `json:"peak_reserved"`
 	maskGiven     bool
 	useCache      bool
 	UseCache      *bool                `json:"use_cache"` // nil is true: the first runs had it on
@@ -60,122 +28,6 @@ type measured struct {
 }
 
 func (m *measured) device() int64 { return m.End.Used - m.Base.Used }
-
-// step is one request of either side, with frees numbered by the allocation they release.
-type request struct {
-	alloc bool
-	size  int64
-	which int // number of the allocation
-	what  string
-}
-
-func readRecorded(t testing.TB, path string) []request {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(bufio.NewReader(f))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r recorded
-	if err := json.NewDecoder(z).Decode(&r); err != nil {
-		t.Fatal(err)
-	}
-	var out []request
-	number := map[int]int{}
-	n := 0
-	for i, e := range r.Events {
-		var a, b int64
-		switch e[0] {
-		case 'A':
-			fmt.Sscanf(e, "A %d %d", &a, &b)
-			number[i] = n
-			out = append(out, request{true, a, n, r.Stacks[b]})
-			n++
-		case 'F':
-			fmt.Sscanf(e, "F %d", &a)
-			out = append(out, request{false, 0, number[int(a)], ""})
-		}
-	}
-	return out
-}
-
-func requestsOf(tl *event.Timeline) []request {
-	number := map[int32]int{}
-	var out []request
-	n := 0
-	for _, op := range tl.Ops {
-		if op.Kind == event.OpAlloc {
-			tag := tl.Tags[op.Tag]
-			number[op.ID] = n
-			out = append(out, request{true, op.Size, n, tag.Category.String() + " " + tag.Op + " " +
-				tag.Module})
-			n++
-		} else {
-			out = append(out, request{false, 0, number[op.ID], ""})
-		}
-	}
-	return out
-}
-
-// bursts sorts releases between two allocations: their order changes nothing.
-func bursts(list []request) []request {
-	out := slices.Clone(list)
-	for i := 0; i < len(out); {
-		j := i
-		for j < len(out) && !out[j].alloc {
-			j++
-		}
-		slices.SortFunc(out[i:j], func(a, b request) int { return a.which - b.which })
-		i = max(j, i+1)
-	}
-	return out
-}
-
-func describe(list []request, from, to int, sizes map[int]request) string {
-	var b strings.Builder
-	for i := max(from, 0); i < min(to, len(list)); i++ {
-		r := list[i]
-		if r.alloc {
-			fmt.Fprintf(&b, "    %5d A#%d %d  %s\n", i, r.which, r.size, r.what)
-		} else {
-			fmt.Fprintf(&b, "    %5d F#%d %d  %s\n", i, r.which, sizes[r.which].size,
-				sizes[r.which].what)
-		}
-	}
-	return b.String()
-}
-
-func index(list []request) map[int]request {
-	m := map[int]request{}
-	for _, r := range list {
-		if r.alloc {
-			m[r.which] = r
-		}
-	}
-	return m
-}
-
-// compare returns the first difference of two request streams, or "".
-func compare(got, want []request) string {
-	got, want = bursts(got), bursts(want)
-	n := min(len(got), len(want))
-	for i := 0; i <= n; i++ {
-		if i == n && len(got) == len(want) {
-			return ""
-		}
-		if i < n && got[i].alloc == want[i].alloc && got[i].size == want[i].size &&
-			got[i].which == want[i].which {
-			continue
-		}
-		return fmt.Sprintf("request %d of %d differs\n  real:\n%s  ours (%d):\n%s", i, len(want),
-			describe(want, i-8, i+12, index(want)), len(got), describe(got, i-8, i+12, index(got)))
-	}
-	return ""
-}
 
 func (m *measured) model(t testing.TB) *models.Model {
 	t.Helper()
@@ -292,8 +144,8 @@ func TestTimelinesEqualRecordedOnes(t *testing.T) {
 		}
 		t.Run(m.ID, func(t *testing.T) {
 			g := train(m.model(t), h200, m.loop())
-			want := readRecorded(t, filepath.Join("testdata", "ops", m.ID+".trace.gz"))
-			switch diff := compare(requestsOf(g.Timeline()), want); {
+			want := recorded.Read(t, filepath.Join("testdata", "ops", m.ID+".trace.gz"))
+			switch diff := recorded.Difference(recorded.Requests(g.Timeline()), want); {
 			case diff != "" && inexact[m.ID] == "":
 				t.Error(diff)
 			case diff == "" && inexact[m.ID] != "":
@@ -319,8 +171,8 @@ func TestFamiliesEqualRecordedOnes(t *testing.T) {
 				t.Errorf("%d parameters, want %d", got, m.Params)
 			}
 			g := train(model, h200, m.loop())
-			want := readRecorded(t, filepath.Join("testdata", "families", m.ID+".trace.gz"))
-			if diff := compare(requestsOf(g.Timeline()), want); diff != "" {
+			want := recorded.Read(t, filepath.Join("testdata", "families", m.ID+".trace.gz"))
+			if diff := recorded.Difference(recorded.Requests(g.Timeline()), want); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -20,36 +20,49 @@ import (
 	"memroom/testenv"
 )
 
+// Case is what was trained, and how.
+type Case struct {
+	Family    string         `json:"family"`
+	Config    map[string]any `json:"config"`
+	Batch     int64          `json:"batch"`
+	Seq       int64          `json:"seq"`
+	Image     int64          `json:"image"`
+	Precision string         `json:"precision"`
+	Optim     string         `json:"optim"`
+	Attn      string         `json:"attn"`
+	Ckpt      bool           `json:"ckpt"`
+	Accum     int64          `json:"accum"`
+	Clip      bool           `json:"clip"`
+	SetToNone *bool          `json:"set_to_none"`
+	Freeze    []string       `json:"freeze"`
+	Channels  bool           `json:"channels_last"`
+	Steps     int            `json:"steps"`
+	Pad       bool           `json:"pad"`
+	Lora      int64          `json:"lora"`
+	Head      string         `json:"head"`
+	Cache     bool           `json:"cache"`
+	Evaluate  int64          `json:"evaluate"` // batch of an evaluation after each step
+}
+
 // Run is one recorded training.
 type Run struct {
-	ID   string `json:"id"`
-	Case struct {
-		Family    string         `json:"family"`
-		Config    map[string]any `json:"config"`
-		Batch     int64          `json:"batch"`
-		Seq       int64          `json:"seq"`
-		Image     int64          `json:"image"`
-		Precision string         `json:"precision"`
-		Optim     string         `json:"optim"`
-		Attn      string         `json:"attn"`
-		Ckpt      bool           `json:"ckpt"`
-		Accum     int64          `json:"accum"`
-		Clip      bool           `json:"clip"`
-		SetToNone *bool          `json:"set_to_none"`
-		Channels  bool           `json:"channels_last"`
-		Freeze    []string       `json:"freeze"`
-		Steps     int            `json:"steps"`
-		Pad       bool           `json:"pad"`
-		Lora      int64          `json:"lora"`
-		Head      string         `json:"head"`
-		Evaluate  int64          `json:"evaluate"`
-	} `json:"case"`
+	ID       string         `json:"id"`
+	Case     Case           `json:"case"`
 	Params   int64          `json:"params"`
 	Peak     int64          `json:"peak_allocated"`
 	Config   map[string]any `json:"config"`
 	UseCache *bool          `json:"use_cache"` // nil is true
 	dir      string
 }
+
+// Request is one request for memory, or the release of one.
+type Request struct {
+	text  string
+	alloc bool
+	what  string // the Python line that made it, or what our description calls it
+}
+
+func (r Request) String() string { return r.text }
 
 // Plain returns the runs of a plain loop: forward, backward, step. Adapters, evaluations, half
 // precision that needs a scaler and optimizers under other names are package plan's to test.
@@ -118,7 +131,7 @@ func (r *Run) Model(t testing.TB) *models.Model {
 }
 
 // Trained are the requests of the described model, in order.
-func (r *Run) Trained(m *models.Model) []string { return requests(r.train(m)) }
+func (r *Run) Trained(m *models.Model) []Request { return Requests(r.train(m)) }
 
 // TrainedPeak is the most bytes that the described model holds at once.
 func (r *Run) TrainedPeak(m *models.Model) (peak int64) {
@@ -185,9 +198,15 @@ func Batch(g *tape.Graph, m *models.Model) {
 }
 
 // Asked are the requests of the real model.
-func (r *Run) Asked(t testing.TB) (list []string) {
+func (r *Run) Asked(t testing.TB) []Request {
 	t.Helper()
-	file, err := os.Open(filepath.Join(r.dir, r.ID+".trace.gz"))
+	return Read(t, filepath.Join(r.dir, r.ID+".trace.gz"))
+}
+
+// Read returns the requests of a recording, in order.
+func Read(t testing.TB, path string) (list []Request) {
+	t.Helper()
+	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,6 +216,7 @@ func (r *Run) Asked(t testing.TB) (list []string) {
 		t.Fatal(err)
 	}
 	var recording struct {
+		Stacks []string `json:"stacks"`
 		Events []string `json:"events"`
 	}
 	if err := json.NewDecoder(unpacked).Decode(&recording); err != nil {
@@ -205,51 +225,70 @@ func (r *Run) Asked(t testing.TB) (list []string) {
 	number := map[int]int{}
 	for i, e := range recording.Events {
 		var size, which int
-		if n, _ := fmt.Sscanf(e, "A %d", &size); n == 1 {
+		if n, _ := fmt.Sscanf(e, "A %d %d", &size, &which); n == 2 {
 			number[i] = len(number)
-			list = append(list, fmt.Sprintf("alloc %d: %d bytes", number[i], size))
+			list = append(list, asked(number[i], size, recording.Stacks[which]))
 		} else if n, _ := fmt.Sscanf(e, "F %d", &which); n == 1 {
-			list = append(list, fmt.Sprintf("free %d", number[which]))
+			list = append(list, freed(number[which]))
 		}
 	}
 	return ordered(list)
 }
 
-func requests(timeline *event.Timeline) (list []string) {
+// Requests returns those of a timeline, in order.
+func Requests(timeline *event.Timeline) (list []Request) {
 	number := map[int32]int{}
 	for _, op := range timeline.Ops {
 		if op.Kind == event.OpAlloc {
 			number[op.ID] = len(number)
-			list = append(list, fmt.Sprintf("alloc %d: %d bytes", number[op.ID], op.Size))
+			tag := timeline.Tags[op.Tag]
+			list = append(list, asked(number[op.ID], int(op.Size), tag.Category.String()+" "+tag.Op+
+				" "+tag.Module))
 		} else {
-			list = append(list, fmt.Sprintf("free %d", number[op.ID]))
+			list = append(list, freed(number[op.ID]))
 		}
 	}
 	return ordered(list)
 }
 
+func asked(number, size int, what string) Request {
+	return Request{fmt.Sprintf("alloc %d: %d bytes", number, size), true, what}
+}
+
+func freed(number int) Request { return Request{text: fmt.Sprintf("free %d", number)} }
+
 // ordered sorts the releases between two allocations: their order changes nothing.
-func ordered(list []string) []string {
+func ordered(list []Request) []Request {
 	from := 0
 	for i := 0; i <= len(list); i++ {
-		if i == len(list) || strings.HasPrefix(list[i], "alloc") {
-			slices.Sort(list[from:i])
+		if i == len(list) || list[i].alloc {
+			slices.SortFunc(list[from:i], func(a, b Request) int {
+				return strings.Compare(a.text, b.text)
+			})
 			from = i + 1
 		}
 	}
 	return list
 }
 
-// Difference returns where two lists of requests part, "" where they are equal.
-func Difference(got, want []string) string {
-	for i := range min(len(got), len(want)) {
-		if got[i] != want[i] {
-			return fmt.Sprintf("request %d of %d: %s; the card was asked %s", i, len(want), got[i],
-				want[i])
-		}
+// Difference returns where two lists of requests part and what is around, "" where they are equal.
+func Difference(got, want []Request) string {
+	n := min(len(got), len(want))
+	i := 0
+	for i < n && got[i].text == want[i].text {
+		i++
 	}
-	if len(got) != len(want) {
-		return fmt.Sprintf("%d requests; the card was asked %d", len(got), len(want))
+	if i == n && len(got) == len(want) {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("request %d of %d differs\n  the card was asked:\n%s  ours (%d):\n%s", i,
+		len(want), around(want, i), len(got), around(got, i))
+}
+
+func around(list []Request, at int) string {
+	var text strings.Builder
+	for i := max(at-8, 0); i < min(at+12, len(list)); i++ {
+		fmt.Fprintf(&text, "    %5d %s  %s\n", i, list[i].text, list[i].what)
+	}
+	return text.String()
 }
