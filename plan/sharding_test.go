@@ -6,8 +6,8 @@ import (
 )
 
 // shardingFor searches the way to shard a model over cards.
-func shardingFor(t *testing.T, cards, model string, batch, seq int, change func(*Setup)) (Setup, Target,
-	[]Card, *Sharding) {
+func shardingFor(t *testing.T, cards, model string, batch, seq int,
+	change func(*Setup)) (Setup, Target, []Card, *Sharding) {
 	t.Helper()
 	list, err := ParseCards([]string{cards})
 	if err != nil {

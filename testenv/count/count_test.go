@@ -56,7 +56,8 @@ func TestReasonIsOfTheSkipCall(t *testing.T) {
 	var out strings.Builder
 	tally := newTally(&out, nil)
 	const name, test = "memroom/cli", "TestOne"
-	for _, line := range []string{"    one_test.go:9: began\n", "    one_test.go:12: needs a card\n", "--- SKIP: TestOne (0.00s)\n"} {
+	for _, line := range []string{"    one_test.go:9: began\n", "    one_test.go:12: needs a card\n",
+		"--- SKIP: TestOne (0.00s)\n"} {
 		tally.add(testEvent{Action: "output", Package: name, Test: test, Output: line})
 	}
 	tally.add(testEvent{Action: "skip", Package: name, Test: test})

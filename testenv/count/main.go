@@ -184,7 +184,8 @@ func (t *tally) show(key string) {
 	fmt.Fprintf(t.out, "--- %s\n%s", key, strings.Join(t.output[key], ""))
 }
 
-// reason returns the text of the Skip call: the last line of the form "file.go:NN: text". Lines before it were logged.
+// reason returns the text of the Skip call: the last line of the form "file.go:NN: text". Lines
+// before it were logged.
 func (t *tally) reason(key string) string {
 	found := "no reason given"
 	for _, line := range t.output[key] {
