@@ -217,8 +217,8 @@ func (e *evalWatch) end(pid int) {
 
 const hostMemory = "host memory"
 
-// peakOf is the key of what is said of a memory in evaluation: a rise that is explained replaces a
-// peak that is not.
+// peakOf returns the key of a finding about a memory's peak in evaluation. A rise that is explained
+// replaces a peak that is not.
 func peakOf(memory string) string { return "peak of " + memory + " in evaluation" }
 
 // sample takes a reading. Steps is set once steps were seen, onHost where no card is trained on.

@@ -135,7 +135,7 @@ func (w *Watch) hostBeside(pid int, rank *int, row event.Step) []event.Finding {
 	return w.Steps(pid, rank, []event.Step{host})
 }
 
-// sameHost reports whether what the process's host memory is judged by was not read anew.
+// sameHost reports whether the row repeats the last reading of the process's host memory.
 func (p *process) sameHost(row event.Step) bool {
 	if p.byHeap {
 		return row.Heap == p.last.Heap
@@ -248,8 +248,9 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 	return found
 }
 
-// hostFloor is what the process holds in host memory: its heap where that is most of its memory,
-// else its pages, which are noisy. Which of the two is decided once, so that the series stays one.
+// hostFloor returns the bytes that the process holds in host memory: its heap where that is most of
+// its memory, else its pages, which are noisy. The choice is made once, so that the series stays
+// one.
 func (p *process) hostFloor(row event.Step) (floor, above float64) {
 	if p.last.Step == 0 {
 		if p.byHeap = row.Heap > row.Anonymous/4; p.byHeap {

@@ -221,7 +221,8 @@ type Job struct {
 // LessShare in Job.Share means that a server must take less of the card than now, whatever that is.
 const LessShare = -1
 
-// How is what a user types to apply a remedy. Empty means that there is no such way.
+// How holds the words with which a user applies a remedy. An empty field is a way that does not
+// exist.
 type How struct {
 	Env  string `json:"env"`
 	Args string `json:"args"`

@@ -49,7 +49,7 @@ func (j *judge) heard(pid int, rank *int, message probe.Message) {
 	}
 }
 
-// now is what a live view shows besides the readings.
+// now returns the forecasts and accounts that a live view shows with the readings.
 func (j *judge) now() Now {
 	now := j.record.said.Now
 	if whole := j.meters.whole; whole.Processes > 0 {
@@ -62,7 +62,7 @@ func (j *judge) now() Now {
 	return now
 }
 
-// accounts returns who holds what on each card, nil where nothing is looked for.
+// accounts returns the holders of each card's memory, nil where detection is off.
 func (j *judge) accounts() map[string]diagnose.Account {
 	if j.detect == nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"memroom/event"
 )
 
-// Channel is what one of the command's standard streams is connected to.
+// Channel names the other end of one of the command's standard streams.
 type Channel string
 
 // The channels. A terminal stream is the command's side of a pseudo-terminal of ours.

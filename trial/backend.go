@@ -7,7 +7,7 @@ import (
 // Backend runs trials somewhere: on this machine, on a Ray cluster, through Slurm. It starts,
 // observes and ends; what to start and what follows an end is decided by [Study].
 type Backend interface {
-	// Capacity is what there is, and what is free now.
+	// Capacity returns the memory and processors there are, and how much of them is free now.
 	Capacity() (Capacity, error)
 	// Prepare makes the record of an attempt and returns the name under which it can be found
 	// again.

@@ -66,8 +66,8 @@ func (f *foresight) bytes(p Params) (bytes float64, known bool) {
 	return f.shape.predicted(row), true
 }
 
-// upper is what a trial may need by rehearsal, and what is likely. Once some have ended the most
-// that any took, by its rehearsal, is what others may take.
+// upper returns the most that a trial may need, going by its rehearsal, and the likely amount. Once
+// some have ended, the largest ratio of a peak to its rehearsal bounds the others.
 func (f *foresight) upper(p Params, m *Memory) (upper, likely event.Bytes) {
 	bytes, _ := f.bytes(p)
 	ratio, beyond, beside := max(1, f.ratio), 1+slack, float64(pad)

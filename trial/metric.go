@@ -155,7 +155,7 @@ var (
 	decimalComma = regexp.MustCompile(`^,\d`)
 )
 
-// text returns what a line has in the metric's place that is no number, empty without such a thing.
+// text returns the words in the place of a line's metric where a number is due, or "".
 func (f *Finder) text(line string) string {
 	if f.pattern != nil || !f.quick.MatchString(line) {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"memroom/event"
 )
 
-// Capacity is what a study may use, and what of it is really free at this moment.
+// Capacity is the budget of a study, and the memory that is free at this moment.
 type Capacity struct {
 	CPUs     float64
 	Host     event.Bytes // the study's budget
@@ -213,8 +213,8 @@ func (s *Study) oneMoreBeside(first *live) bool {
 	return sum <= first.whole/4*3
 }
 
-// need is what a trial must have to be started. It is not ready while nothing is known and another
-// one is just finding out.
+// need returns the memory and processors without which a trial is not started. It is not ready
+// while nothing is known and another trial is just finding out.
 func (s *Study) need(t *Trial, c Capacity) (l Launch, ready bool) {
 	l = Launch{Trial: t.ID, Attempt: len(t.Attempts) + 1, Params: t.Params, CPUs: s.cpus(c),
 		Fit: t.fit}
@@ -301,7 +301,7 @@ func (s *Study) deviceNeed(t *Trial, c Capacity) (event.Bytes, bool) {
 	return 0, false // the first one is just finding out
 }
 
-// cpus is what a trial is counted with: as declared, else as measured so far, else one.
+// cpus returns the processors of a trial: as declared, else as measured so far, else one.
 func (s *Study) cpus(c Capacity) float64 {
 	if s.Options.CPUs > 0 {
 		return s.Options.CPUs
@@ -392,8 +392,8 @@ func (s *Study) reservedOnCards() (sum event.Bytes) {
 	return sum
 }
 
-// roomOn is what nobody has reserved of a card and is really free of it, less what running trials
-// may still take.
+// roomOn returns the memory of a card that nobody has reserved and that is really free, less what
+// running trials may still take.
 func (s *Study) roomOn(card int, c Capacity) event.Bytes {
 	room, free := c.Cards[card].Budget, c.Cards[card].Free
 	for _, r := range s.running {

@@ -102,8 +102,8 @@ type Outcome struct {
 	Unrecorded bool        `json:"unrecorded,omitempty"` // not started: there is no room for its record
 	Framework  bool        `json:"framework,omitempty"`  // --fit's remedies have something to act on
 	PeakHost   event.Bytes `json:"peak_host"`
-	// what the record of the trial's run has as its peak; 0 where there is none. PeakHost may be
-	// more, because it covers what no reading saw
+	// the peak in the record of the trial's run; 0 where there is none. PeakHost may be more, because
+	// it covers what no reading saw
 	Recorded   event.Bytes `json:"recorded,omitempty"`
 	PeakDevice event.Bytes `json:"peak_device,omitempty"`
 	Seconds    float64     `json:"seconds"`
@@ -577,8 +577,9 @@ func (s *Study) older(l *live) (sum event.Bytes) {
 	return sum
 }
 
-// mayNeed is what a running trial of which little is known may come to hold. By those that ended,
-// once there are some; before that twice what it holds, and less once it stands still.
+// mayNeed returns the memory that a running trial of which little is known may come to hold: by the
+// trials that ended, once there are some; before that twice its present memory, and less once that
+// stands still.
 func (s *Study) mayNeed(r *live) event.Bytes {
 	if s.Host.Count() > 0 || s.Host.ahead.said != nil {
 		return max(r.peak, r.trial.forecast(0, &s.Host).Pooled)
