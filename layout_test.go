@@ -106,7 +106,7 @@ var layout = map[string]part{
 	"cmd":     {[]string{"cli"}, assembly},
 	"testenv": {nil, "tests of every part use it"},
 	"testenv/recorded": {[]string{"event", "tape", "models", "testenv"},
-		"tests of tape and models use it"},
+		"tests of tape, models and plan use it"},
 	"attack": {nil, "it attacks the built binary from outside and knows none of its parts"},
 	"bench": {[]string{"event", "trace", "allocsim", "remedy", "diagnose", "explain", "models", "plan",
 		"trial", "trial/engine", "report"}, "benchmarks measure the parts, they do not assemble them"},

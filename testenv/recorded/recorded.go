@@ -1,6 +1,6 @@
 // Package recorded compares described models with real ones: small models of every family were
 // trained for some steps on an H200, and every request for memory was written down in order
-// (plan/testdata/families). Tests of tape and models train the described model in the same way and
+// (plan/testdata). Tests of tape, models and plan train the described model in the same way and
 // expect the same requests.
 package recorded
 
