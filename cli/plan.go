@@ -17,7 +17,7 @@ import (
 )
 
 type planCmd struct {
-	Args []string `arg:"" optional:"" name:"config" help:"A model by name (Qwen/Qwen2.5-7B, llama-3-8b, torchvision/resnet50), its config.json, its folder or a .safetensors file. Or a file of a trainer (axolotl, LLaMA-Factory, TRL, torchtune, TrainingArguments, accelerate, DeepSpeed), with the model if the file names none. Nothing is downloaded. With --rehearse: the training command, after --."`
+	Args []string `arg:"" optional:"" name:"config" help:"A model by name (Qwen/Qwen2.5-7B, llama-3-8b, resnet50), its config.json, its folder or a .safetensors file. Or a file of a trainer (axolotl, LLaMA-Factory, TRL, torchtune, TrainingArguments, accelerate, DeepSpeed), with the model if the file names none. Nothing is downloaded. With --rehearse: the training command, after --."`
 
 	Preset        string      `group:"Model and answer" help:"A model by name, even where a file is called so." placeholder:"NAME"`
 	Batch         int         `help:"Micro-batch: what one forward pass sees." default:"1"`

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -191,9 +192,13 @@ func findExecutable(name string) (string, error) {
 	case isFile(name): // a shell does not look here either
 		return "", exitWith(exitNotFound, "run %s: command not found; the file in this folder is ./%s",
 			name, name)
+	case strings.HasSuffix(name, ".py"):
+		return "", &exitError{exitNotFound, &fs.PathError{Op: "run", Path: name, Err: fs.ErrNotExist}}
 	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
-		return "", exitWith(exitNotFound, "run %s: command not found: is it spelt "+
-			"right, and is the environment active that holds it?", name)
+		meant := event.DidYouMean(name, []string{"python", "python3", "torchrun", "accelerate",
+			"deepspeed"})
+		return "", exitWith(exitNotFound, "run %s: command not found%s", name, cmp.Or(meant,
+			": is it spelt right, and is the environment active that holds it?"))
 	}
 	return "", exitWith(exitNotExecutable, "run %s: %w", name, err)
 }

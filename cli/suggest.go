@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -38,6 +39,10 @@ func usageProblem(parse *kong.ParseError) string {
 	wanted, isMissing := strings.CutPrefix(message, "expected ")
 	switch {
 	case isArgument && node == nil:
+		typed, _, _ := strings.Cut(word, ",")
+		if ours := otherWords[typed]; ours != "" {
+			return fmt.Sprintf("there is no command %s, did you mean %q?", typed, ours)
+		}
 		return "there is no command " + word
 	case isArgument:
 		return word + " is one word too many"
@@ -53,6 +58,12 @@ func usageProblem(parse *kong.ParseError) string {
 	}
 	return message
 }
+
+// otherWords are what other tools call our commands.
+var otherWords = map[string]string{"list": "runs", "ls": "runs", "ps": "runs", "log": "show",
+	"logs": "show", "predict": "plan", "estimate": "plan", "ui": "serve", "web": "serve",
+	"dashboard": "serve", "why": "explain", "delete": "rm", "remove": "rm", "watch": "run",
+	"profile": "run", "train": "run", "monitor": "top"}
 
 // missingArgument returns what a command still needs, in the words of its help.
 func missingArgument(node *kong.Node, wanted string) string {

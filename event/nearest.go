@@ -1,6 +1,7 @@
 package event
 
 import (
+	"cmp"
 	"strings"
 	"unicode"
 )
@@ -33,6 +34,11 @@ func DidYouMean(typed string, known []string) string {
 		return ", did you mean \"" + best + "\"?"
 	}
 	return ""
+}
+
+// DidYouMeanOf is DidYouMean for a word of a short list: without a near one it has the list.
+func DidYouMeanOf(typed string, known []string) string {
+	return cmp.Or(DidYouMean(typed, known), ": use one of "+strings.Join(known, ", "))
 }
 
 // distance is how many letters must be changed, added or dropped to make b of a.

@@ -37,6 +37,17 @@ var visionNets = map[string]visionNet{
 	"squeezenet": squeezenet, "mnasnet": mnasnet, "shufflenet_v2": shufflenet,
 }
 
+// visionNetOf returns the builder of a torchvision model, nil where none is known by its name.
+func visionNetOf(name string) (build visionNet) {
+	best := ""
+	for prefix, b := range visionNets {
+		if strings.HasPrefix(name, prefix) && len(prefix) > len(best) {
+			best, build = prefix, b
+		}
+	}
+	return build
+}
+
 // torchvision is a torchvision classification model with CrossEntropyLoss.
 func torchvision(c *Config, r Run) (*Model, error) {
 	name := c.Str("", "name")
@@ -47,13 +58,7 @@ func torchvision(c *Config, r Run) (*Model, error) {
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	var build visionNet
-	best := ""
-	for prefix, b := range visionNets {
-		if strings.HasPrefix(name, prefix) && len(prefix) > len(best) {
-			best, build = prefix, b
-		}
-	}
+	build := visionNetOf(name)
 	if build == nil {
 		known := make([]string, 0, len(visionNets))
 		for k := range visionNets {

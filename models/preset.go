@@ -113,16 +113,23 @@ func (k *known) take(words []string) {
 }
 
 // Preset returns the configuration of a model that is known by name: a hub id, a short name such as
-// llama-3-8b, or torchvision/NAME. Case, separators, the owner and words for how a model was tuned
-// do not count where the name as it stands is not known.
+// llama-3-8b, or a name of torchvision's, with or without torchvision/ before it. Case, separators,
+// the owner and words for how a model was tuned do not count where the name as it stands is not
+// known.
 func Preset(name string) (*Config, error) {
 	key := strings.ToLower(strings.TrimSpace(name))
-	if tv, ok := strings.CutPrefix(key, "torchvision/"); ok {
+	tv, isVision := strings.CutPrefix(key, "torchvision/")
+	found := findPreset(key)
+	if isVision || found == nil && visionNetOf(key) != nil {
 		return ConfigOf(map[string]any{"model_type": "torchvision", "name": tv}), nil
 	}
-	found := findPreset(key)
 	if found == nil {
-		return nil, &UnknownNameError{Name: name, Nearest: event.Nearest(name, readPresets().all)}
+		e := &UnknownNameError{Name: name, Nearest: event.Nearest(name, readPresets().all)}
+		if bare := bareName(key); len(bare) > 2 && e.Nearest == "" {
+			e.family = slices.DeleteFunc(slices.Clone(PresetNames()),
+				func(known string) bool { return !strings.HasPrefix(bareName(known), bare) })
+		}
+		return nil, e
 	}
 	fields := maps.Clone(found.fields)
 	if strings.HasSuffix(key, packedTail) {
@@ -151,11 +158,18 @@ func PresetName(word string) string {
 }
 
 // UnknownNameError reports that no model is known by a name.
-type UnknownNameError struct{ Name, Nearest string }
+type UnknownNameError struct {
+	Name, Nearest string
+	family        []string // names that begin as the unknown one
+}
 
 func (e *UnknownNameError) Error() string {
 	if e.Nearest != "" {
 		return fmt.Sprintf("no model is known by the name %q, did you mean %q?", e.Name, e.Nearest)
+	}
+	if len(e.family) > 0 {
+		return fmt.Sprintf("no model is known by the name %q, did you mean one of %s?", e.Name,
+			strings.Join(e.family, ", "))
 	}
 	return fmt.Sprintf("no model is known by the name %q.", e.Name)
 }

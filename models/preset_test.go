@@ -56,4 +56,11 @@ func TestModelsByName(t *testing.T) {
 			t.Errorf("%q: %v, want %q", name, err, near)
 		}
 	}
+	if _, err := Preset("llama"); err == nil || !strings.Contains(err.Error(),
+		"did you mean one of llama-2-13b, llama-2-70b, ") || strings.Contains(err.Error(), "gpt2") {
+		t.Errorf("the name of a family: %v", err)
+	}
+	if c, err := Preset("ResNet50"); err != nil || c.Str("", "name") != "resnet50" {
+		t.Errorf("a name of torchvision's: %v, %v", c, err)
+	}
 }

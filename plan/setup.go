@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"memroom/event"
 	"memroom/models"
 	"memroom/remedy"
 	"memroom/tape"
@@ -97,14 +98,13 @@ func (s Setup) Check() error {
 		{"shard", s.Shard, Shards}, {"load-in", s.LoadIn, LoadIns}, {"trainer", s.Trainer, Trainers},
 		{"reference", s.Reference, References}} {
 		if w.value != "" && !slices.Contains(w.known, w.value) {
-			return fmt.Errorf("%s %q is not known: use one of %s", w.name, w.value,
-				strings.Join(w.known, ", "))
+			return fmt.Errorf("%s %q is not known%s", w.name, w.value,
+				event.DidYouMeanOf(w.value, w.known))
 		}
 	}
 	for _, o := range s.Offload {
 		if !slices.Contains(Offloads, o) {
-			return fmt.Errorf("offload %q is not known: use one of %s", o,
-				strings.Join(Offloads, ", "))
+			return fmt.Errorf("offload %q is not known%s", o, event.DidYouMeanOf(o, Offloads))
 		}
 	}
 	if err := tape.KnownOptimizer(s.Optimizer); err != nil {

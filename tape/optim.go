@@ -3,7 +3,6 @@ package tape
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"memroom/event"
 )
@@ -118,8 +117,7 @@ func OptimizerNote(kind string) string { return optimKinds[kind].note }
 // KnownOptimizer returns an error that lists the known names.
 func KnownOptimizer(kind string) error {
 	if _, ok := optimKinds[kind]; !ok {
-		return fmt.Errorf("optimizer %q is not known: use one of %s", kind,
-			strings.Join(OptimizerNames(), ", "))
+		return fmt.Errorf("optimizer %q is not known%s", kind, event.DidYouMeanOf(kind, OptimizerNames()))
 	}
 	return nil
 }
