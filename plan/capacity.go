@@ -18,8 +18,14 @@ func (r *simulations) decide(p *Prediction, s *Setup, t *Target) verdict {
 			"switched off for it")
 	}
 	t.hardest = r.highest()
-	if here.fits {
+	guess := *t
+	guess.likely = true
+	switch {
+	case here.fits:
 		p.confine(here.wall+over, over)
+	case p.Verdict == ProbablyDoesNot && guess.judge(s, r).fits:
+		p.Verdict = ProbablyFits
+		p.stayBelow(here.wall+over, over)
 	}
 	return here
 }

@@ -5,6 +5,7 @@ import (
 
 	"memroom/allocsim"
 	"memroom/models"
+	"memroom/remedy"
 )
 
 // TestLongestSequenceIsBeyondTheFirstWall: how much the cache wastes goes up and down, so 530
@@ -56,6 +57,30 @@ func TestLongestSequenceOfATable(t *testing.T) {
 		p, err := Predict(s, target)
 		if err != nil || *p.MaxSeq != want {
 			t.Errorf("%s: longest sequence %d, want %d: %v", text, *p.MaxSeq, want, err)
+		}
+	}
+}
+
+// TestVerdictAgreesWithTheLargestBatch: a run that stays below the card because the allocator frees
+// its cache probably fits. No batch is likelier than one that probably does not.
+func TestVerdictAgreesWithTheLargestBatch(t *testing.T) {
+	model := models.ConfigOf(tied(llamaOf(2048, 8192, 16, 32, 8, 128256)))
+	for card, want := range map[string]string{"12000MiB": ProbablyDoesNot, "12400MiB": ProbablyFits} {
+		target, err := testTarget(), error(nil)
+		if target.Card, err = FindCard(card); err != nil {
+			t.Fatal(err)
+		}
+		target.Given = true
+		p, err := Predict(Setup{Model: model, Setup: remedy.Setup{Batch: 1, Seq: 512,
+			Precision: "bf16", Optimizer: "adamw"}}, target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		likely := p.LikelyBatch != nil && *p.LikelyBatch > 0
+		if p.Verdict != want || likely != (want == ProbablyFits) || *p.Fits ||
+			(p.DevicePeak == p.Room) != likely || p.High <= p.Room {
+			t.Errorf("%s: %s, needs %s of %s, at most %s, a batch probably fits: %v", card, p.Verdict,
+				p.DevicePeak, p.Room, p.High, likely)
 		}
 	}
 }

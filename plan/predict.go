@@ -691,10 +691,14 @@ func (p *Prediction) conclude(fits bool, room event.Bytes) {
 // confine brings a prediction under a wall that the run survives, because the allocator frees its
 // cache to stay below.
 func (p *Prediction) confine(most, overhead event.Bytes) {
-	if p.High <= most {
-		return
+	if p.High > most {
+		p.High = most
+		p.stayBelow(most, overhead)
 	}
-	p.High = most
+}
+
+// stayBelow lowers what a prediction is taken to need to a wall, but not its upper end.
+func (p *Prediction) stayBelow(most, overhead event.Bytes) {
 	if p.DevicePeak > most {
 		p.warn("without the limit PyTorch would reserve %s: it stays below %s because the allocator "+
 			"frees its cache when memory is short, which costs time", p.ReservedPeak, most-overhead)

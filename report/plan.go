@@ -103,7 +103,9 @@ func (t *Text) planRanks(ranks []plan.RankPeak) {
 	t.table([]string{"", ">allocated", ">reserved", ">of the card", ""}, rows)
 }
 
+// planHead prints the verdict first: that is what was asked.
 func (t *Text) planHead(p *plan.Prediction) {
+	t.planVerdict(p)
 	who := "PyTorch"
 	if p.Allocator != "" {
 		who = p.Allocator
@@ -122,6 +124,9 @@ func (t *Text) planHead(p *plan.Prediction) {
 	if h := p.Host; h != nil && h.Loading.Mapped >= event.GiB {
 		t.linef("%s", planLoading(h))
 	}
+}
+
+func (t *Text) planVerdict(p *plan.Prediction) {
 	if p.Fits == nil {
 		return
 	}
