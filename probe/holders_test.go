@@ -185,9 +185,17 @@ def nothing():
         latest = block()
     watched.heap.tell({})
 
+def under_keys():
+    history = {"loss": [], "outputs": []}
+    watched.heap.tell({})
+    for i in range(20):
+        history["loss"].append(i)
+        history["outputs"].append(block())
+    watched.heap.tell({})
+
 SHAPES = [global_list, local_list, attribute, class_attribute, dictionary, ring, closure, grows,
           views, slots, memo, graph, sawtooth, once_an_epoch, two, filled, half_filled,
-          bounded_memo, nothing]
+          bounded_memo, under_keys, nothing]
 for shape in SHAPES:
     shape()
 
@@ -250,6 +258,7 @@ func TestHeapHolders(t *testing.T) {
 		{[]string{"full deque of 20"}, "full.append(", true},
 		{[]string{"half deque of 20"}, "half.append(", true},
 		{[]string{"remembered "}, "def remembered", true},
+		{[]string{`history["outputs"] list of 20`}, `history["outputs"].append(`, false},
 		{nil, "", false},
 		{nil, "", false},
 		{nil, "", false}, // what the probe itself keeps

@@ -585,15 +585,21 @@ def line_of(holder: Holder) -> int:
     if not name or not lines or len(lines) > 50000:
         return holder.line
     first, last = _range(holder.code, len(lines))
+    adds = r"(\.\s*(append|appendleft|extend|add|insert|update|put)\s*\(|\+=)"
     word = r"\b%s\b\s*(\[[^\]]*\]\s*)*" % re.escape(name[-1])
+    key = re.search(r"\[[\"']([^\[\]\"']+)[\"']\]$", holder.name)
+    under = []
+    if key:
+        place = r"\b%s\b.*[\"']%s[\"']\s*\]\s*" % (re.escape(name[-1]), re.escape(key[1]))
+        under.append(place + adds)
     grows = [
-        word + r"(\.\s*(append|appendleft|extend|add|insert|update|put)\s*\(|\+=)",
+        word + adds,
         word + r"\[[^\]]*\]\s*=[^=]|" + word + r"\.\s*setdefault\(",
         word + r"\s*=[^=].*\b%s\b" % re.escape(name[-1]),
     ]
     begins = [word + r"(:[^=]+)?=[^=]", r"\b(def|class)\s+" + word]
     whole = range(1, len(lines) + 1)
-    for patterns in (grows, begins):
+    for patterns in (under, grows, begins):
         for numbers in (range(first, last + 1), whole):
             for pattern in patterns:
                 found = re.compile(pattern)
