@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -282,5 +283,60 @@ func TestReportedNumbers(t *testing.T) {
 	at := slices.Index(got.At, 4992)
 	if at < 0 || loss[at] != nil || *got.Columns["accuracy"][at] != 1 {
 		t.Error("a number that is missing is not missing")
+	}
+}
+
+// TestPrintedLosses: what a program printed and did not report, at the readings of the meters after
+// which it stood in the output. Numbers of other kinds and other ways of writing one are no part.
+func TestPrintedLosses(t *testing.T) {
+	for name, c := range map[string]struct {
+		lines []string // between two readings each
+		want  map[string]string
+	}{
+		"keras": {[]string{"Epoch 1/2\n", "16/16 - 1s - loss: 0.5 - val_loss: 0.625\n", "",
+			"16/16 - 1s - loss: 0.25 - val_loss: 0.375\n"},
+			map[string]string{"loss": "- 0.5 - 0.25", "val_loss": "- 0.625 - 0.375"}},
+		"a progress bar": {[]string{"  0%| | loss=4", "\r 50%|#| loss=3", "\r100%|##| loss=2\n"},
+			map[string]string{"loss": "- 4 2"}},
+		"a GAN": {[]string{"[0/2] d_loss 0.5 g_loss 1.5\n", "[1/2] d_loss 0.25 g_loss nan\n",
+			"[2/2] d_loss 0.125 g_loss 2.5\n"},
+			map[string]string{"d_loss": "0.5 0.25 0.125", "g_loss": "1.5 - 2.5"}},
+		"a mean at the end": {[]string{"step 1: loss=0.5\n", "step 2: loss=0.25\naverage loss: 9\n"},
+			map[string]string{"loss": "0.5 0.25"}},
+		"Hugging Face": {[]string{"{'loss': 2.5, 'epoch': 1}\n", "{'loss': 1.5, 'epoch': 2}\n"},
+			map[string]string{"loss": "2.5 1.5"}},
+		"one number": {[]string{"loss: 1\n", "done\n"}, map[string]string{}},
+		"the word alone": {[]string{"nn.CrossEntropyLoss()\n", "glossary: 3\n glossary: 4\n"},
+			map[string]string{}},
+		"nothing was printed": {[]string{"", ""}, map[string]string{}},
+	} {
+		s := newSite(t)
+		folder := s.addRun("", 0)
+		text := ""
+		for i, lines := range c.lines {
+			text += lines
+			if err := folder.AppendSamples([]event.Sample{{AtMS: int64(i), Processes: 1,
+				Output: event.Bytes(len(text))}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(folder.Output(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for column, values := range numbersOf(t.Context(), folder, courseOf(folder)).Columns {
+			var words []string
+			for _, v := range values {
+				word := "-"
+				if v != nil {
+					word = fmt.Sprint(*v)
+				}
+				words = append(words, word)
+			}
+			got[column] = strings.Join(words, " ")
+		}
+		if !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }

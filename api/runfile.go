@@ -64,7 +64,7 @@ func (s *Server) runPayload(folder *store.Folder, clean func(any) any,
 	}
 	reason, _ := s.reason(ctx, folder) // the page is as good without one
 	payload := map[string]any{"record": s.record(ctx, folder), "events": events, "logs": logs,
-		"explanation": reason, "reports": reportedBy(ctx, folder),
+		"explanation": reason, "reports": numbersOf(ctx, folder, course),
 		"moments": moments(ctx, folder, course), "series": json.RawMessage(series)}
 	data, err := json.Marshal(payload)
 	if err != nil || clean == nil {

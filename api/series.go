@@ -138,20 +138,29 @@ func reportedBy(ctx context.Context, folder *store.Folder) Reported {
 	return r
 }
 
-// showReports answers with the numbers that a run's programs reported.
+// numbersOf returns what a run's programs reported, or the losses that they printed where they
+// reported nothing.
+func numbersOf(ctx context.Context, folder *store.Folder, c *course) Reported {
+	if r := reportedBy(ctx, folder); len(r.At) > 0 {
+		return r
+	}
+	return printedBy(ctx, folder, c.samples)
+}
+
+// showReports answers with the numbers that a run's programs reported or printed.
 func (s *Server) showReports(w http.ResponseWriter, r *http.Request) error {
 	folder, err := s.run(r)
 	if err != nil {
 		return err
 	}
-	return answer(w, reportedBy(r.Context(), folder))
+	return answer(w, numbersOf(r.Context(), folder, s.series.of(folder)))
 }
 
 // shownColumn leaves out what no picture shows.
 func shownColumn(name string) bool {
 	switch name[strings.LastIndexByte(name, '.')+1:] {
 	case "anonymous", "file", "proportional", "retries", "ooms", "at_backward", "inactive_split",
-		"heap", "resident", "cgroup_at_limit", "ours":
+		"heap", "resident", "cgroup_at_limit", "ours", "output", "errors":
 		return name == "resident" // of the run, not of a step's process
 	}
 	return true

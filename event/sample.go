@@ -7,6 +7,10 @@ type Sample struct {
 	Attempt   int   `json:"attempt,omitempty"`
 	Processes int   `json:"procs"`
 
+	// What the program has printed so far, and apart from it what went to stderr.
+	Output Bytes `json:"out,omitempty"`
+	Errors Bytes `json:"err,omitempty"`
+
 	// Host memory of the tree. Resident sums the resident pages of every process, so pages shared
 	// by forked workers count once for each; Proportional counts each page once but is dear to read
 	// and therefore seldom taken.

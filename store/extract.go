@@ -167,7 +167,7 @@ func newSampleReader() *sampleReader { return &sampleReader{} }
 
 var sampleColumns = map[string]string{"procs": "processes", "rss": "resident", "anon": "anonymous",
 	"shmem": "shared", "swap": "swap", "held": "held", "pss": "proportional", "file": "file",
-	"attempt": "attempt"}
+	"attempt": "attempt", "out": "output", "err": "errors"}
 var cgroupColumns = map[string]string{"current": "cgroup", "limit": "cgroup_limit",
 	"at_limit": "cgroup_at_limit", "psi_full": "cgroup_pressure"}
 var machineColumns = map[string]string{"total": "machine", "available": "machine_available",

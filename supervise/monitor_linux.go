@@ -288,6 +288,8 @@ func (m *Monitor) tick() {
 		return
 	}
 	m.kept = now
+	printed := m.job.printed()
+	s.Output, s.Errors = event.Bytes(printed[0]), event.Bytes(printed[1])
 	m.judge.sample(s)
 	m.record.keep(s, now)
 }

@@ -16,16 +16,17 @@ import (
 	"testing"
 	"time"
 
+	"memroom/event"
 	"memroom/testenv"
 )
 
 func TestStreamsStaySeparateAndUnchanged(t *testing.T) {
 	w := newWorkshop(t, ourselves)
-	every := w.script(`
-import sys, os
+	every := w.script(waitsForReadings + `
 os.write(1, bytes(range(256)) * 300)
 os.write(2, bytes(reversed(range(256))) * 200)
 os.write(1, b"no newline at the end")
+readings(12)
 `)
 	got := w.run(append([]string{"--quiet", "--"}, every...)...)
 	bytesUp := make([]byte, 256)
@@ -45,6 +46,12 @@ os.write(1, b"no newline at the end")
 	recorded, err := os.ReadFile(w.folder().Output())
 	if err != nil || string(recorded) != got.out {
 		t.Errorf("the record of stdout differs: %d bytes, %v", len(recorded), err)
+	}
+	last := event.Sample{}
+	for last = range w.folder().Samples() {
+	}
+	if int(last.Output) != len(got.out) || int(last.Errors) != len(got.err) {
+		t.Errorf("the last reading has %d bytes of output and %d of errors", last.Output, last.Errors)
 	}
 }
 
