@@ -82,7 +82,7 @@ func (r remembered) line() string {
 	if r.Forgotten {
 		verb = "forgotten "
 	}
-	return verb + "  " + strings.Join(r.Command, " ") + ": " + strings.Join(words, ", ")
+	return verb + "  " + strings.Join(r.Command, " ") + ": " + strings.Join(words, "; ")
 }
 
 func forScript(script string) string {

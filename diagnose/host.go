@@ -178,8 +178,8 @@ func (h *hostWatch) nearlyOut(s event.Sample, limits Thresholds) *event.Finding 
 	return &event.Finding{
 		Kind: "host_pressure", Severity: event.SeverityError, Bytes: left, Confidence: 0.95,
 		Title: fmt.Sprintf("only %s of %s host memory are free (%s)", left, total.AsSet(), where),
-		Evidence: []string{fmt.Sprintf("the run holds %s that the kernel cannot free, in %d processes",
-			s.Unreclaimable(), s.Processes)},
+		Evidence: []string{fmt.Sprintf("the run holds %s that the kernel cannot free, in %s",
+			s.Unreclaimable(), event.Count(s.Processes, "process"))},
 		Remedies: h.cures("stream_data", "raise_limit"),
 	}
 }

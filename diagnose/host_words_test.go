@@ -63,7 +63,7 @@ func TestHostFindingsInFull(t *testing.T) {
 			return event.Sample{Machine: machine(4 * gib), Anonymous: 48 * gib, Processes: 1}
 		}, false, "host_pressure error 4GiB only 4GiB of 100GiB host memory are free (the machine) " +
 			"| the run holds " +
-			"48GiB that the kernel cannot free, in 1 processes | stream_data, raise_limit"},
+			"48GiB that the kernel cannot free, in 1 process | stream_data, raise_limit"},
 		"the cgroup is full": {func(event.Bytes) event.Sample {
 			return event.Sample{Machine: machine(30 * gib), Anonymous: 9 * gib, Processes: 2,
 				Cgroup: &event.CgroupSample{Limit: 10 * gib, Current: 10 * gib, File: 400 * mib}}

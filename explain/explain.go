@@ -142,7 +142,7 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 	case trace.Other:
 		if c.Kind == "other_python" { // an exception is no evidence about memory, either way
 			x.Certainty = 0
-			x.Verdict = "Nothing here tells of memory: " + c.What + "."
+			x.Verdict = "Nothing here is about memory: " + c.What + "."
 			x.Evidence = []string{fmt.Sprintf("line %d: %s", c.Line, own)}
 			return x
 		}

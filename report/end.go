@@ -583,6 +583,8 @@ func (e End) important() []event.Finding {
 			return !gpuFull
 		case "host_pressure":
 			return hostFull || cured
+		case "filled":
+			return cured
 		case "forecast":
 			return true // the run is over
 		}
@@ -659,8 +661,18 @@ func aligned[T any](lines []T, parts func(T) (string, string)) []string {
 	return out
 }
 
-// fittable: --fit reaches into PyTorch and Keras, and the run has shown one of them.
+// fittable: --fit reaches into PyTorch and Keras, and the run has shown one of them. It cures no
+// leak that filled a large part.
 func (e End) fittable() bool {
+	limit := e.Peaks.HostLimit
+	if e.Verdict.Where == event.WhereGPU && len(e.Peaks.Devices) > 0 {
+		limit = e.Peaks.Devices[0].Total
+	}
+	for _, f := range latest(e.Findings) {
+		if f.Leaked(e.Verdict.Where, e.Steps) > limit/event.LargeLeak {
+			return false
+		}
+	}
 	return e.Job.Framework == remedy.PyTorch || e.Job.Trainer == remedy.Keras || e.Steps > 0
 }
 

@@ -82,6 +82,12 @@ func ends() map[string]End {
 	capped.Run.HostMem, capped.Steps = 700*event.MiB, 0
 	capped.Findings = []event.Finding{pressure}
 
+	leakFills := capped
+	leakFills.Job, leakFills.Steps = torch, 120
+	grows := leak
+	grows.Memory, grows.Bytes, grows.Step = "host memory", 80*event.MiB, 20
+	leakFills.Findings = []event.Finding{grows}
+
 	refusedEarly := End{Summary: summary(event.Verdict{ExitCode: 1, IsOOM: true,
 		Where: event.WhereHost, KilledBy: "itself"}, event.Peaks{Unreclaimable: 300 * event.MiB,
 		HostLimit: 2 * event.GiB}), Job: remedy.Job{}}
@@ -112,7 +118,9 @@ func ends() map[string]End {
 			{Kind: "declined", Text: "GPT: its blocks change a buffer", ID: remedy.Checkpointing},
 		}}}}
 	fits := End{Summary: summary(well, withCard(h200)), Fit: &story, Job: torch}
-	fits.Findings = []event.Finding{neighbour, pressure}
+	filled := event.Finding{Kind: "filled", Title: "train.py:10 filled host memory",
+		Remedies: []string{"micro_batch"}}
+	fits.Findings = []event.Finding{neighbour, pressure, filled}
 
 	lightning := fits
 	lightning.Job.Trainer = remedy.Lightning
@@ -163,8 +171,8 @@ func ends() map[string]End {
 	failed := End{Summary: summary(event.Verdict{ExitCode: 1}, host), Job: torch}
 	return map[string]End{"healthy": healthy, "leak": leaking, "host": onHost, "card": onCard,
 		"cgroup": capped, "rank": rank, "fits": fits, "fits-lightning": lightning, "cannot": cannot,
-		"no-training": hollow, "cannot-leak": leakFits, "stopped": stopped, "failed": failed,
-		"refused": refusedEarly, "taken-back": takenBack}
+		"no-training": hollow, "cannot-leak": leakFits, "leak-fills": leakFills, "stopped": stopped,
+		"failed": failed, "refused": refusedEarly, "taken-back": takenBack}
 }
 
 // TestScreens: the last screens as people read them. Run with -update to write them anew, then read

@@ -67,7 +67,7 @@ func saidLines(t fit.Tried) []string {
 		}
 	}
 	if idle := unused(t); len(idle) > 0 && t.OutOf == "" && t.ExitCode == 0 {
-		lines = append(lines, "not needed: "+strings.Join(idle, ", "))
+		lines = append(lines, "not needed: "+strings.Join(idle, "; "))
 	}
 	return lines
 }
@@ -108,7 +108,7 @@ func timesAsLong(t fit.Tried, attempts []fit.Tried) float64 {
 func triedLine(t fit.Tried) string {
 	line := "as it is"
 	if len(t.Changed) > 0 {
-		line = "with " + strings.Join(t.Changed, ", ")
+		line = "with " + strings.Join(t.Changed, "; ")
 	}
 	if t.Resumed != "" {
 		line += ", from checkpoint " + t.Resumed
