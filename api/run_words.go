@@ -13,6 +13,7 @@ import (
 
 	"memroom/event"
 	"memroom/fit"
+	"memroom/remedy"
 	"memroom/report"
 	"memroom/store"
 )
@@ -95,8 +96,21 @@ func modelOf(words []string) string {
 	return ""
 }
 
+// curesOf returns the titles of the remedies that findings name.
+func curesOf(findings []event.Finding) map[string]string {
+	titles := map[string]string{}
+	for _, f := range findings {
+		for _, id := range f.Remedies {
+			if r, ok := remedy.Find(remedy.ID(id)); ok {
+				titles[id] = r.TitleFor(remedy.Job{})
+			}
+		}
+	}
+	return titles
+}
+
 // shortWords say by a finding's kind what was found.
-var shortWords = map[string]string{"leak": "memory leak", "filled": "host memory filled",
+var shortWords = map[string]string{"leak": "memory leak", "filled": "memory filled",
 	"host_pressure": "host memory nearly full", "fragmentation": "memory in fragments",
 	"thrash": "cache emptied again and again", "spike": "one large peak",
 	"worker_growth": "data loader workers grow", "neighbour": "another process on the card",

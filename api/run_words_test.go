@@ -30,10 +30,17 @@ func TestNamesOfRuns(t *testing.T) {
 
 func TestShortWords(t *testing.T) {
 	f := event.Finding{Kind: "filled", Frames: []event.Frame{{File: "/a/data.py", Line: 6}}}
-	if got := shortly(f); got != "host memory filled, data.py:6" {
+	if got := shortly(f); got != "memory filled, data.py:6" {
 		t.Error(got)
 	}
 	if got := shortly(event.Finding{Kind: "new_kind"}); got != "new kind" {
+		t.Error(got)
+	}
+}
+
+func TestCuresInWords(t *testing.T) {
+	got := curesOf([]event.Finding{{Remedies: []string{"stream_data", "nothing_known"}}})
+	if len(got) != 1 || got["stream_data"] != "stream the data instead of loading it whole" {
 		t.Error(got)
 	}
 }

@@ -188,7 +188,8 @@ func roomOf(p event.Peaks) []Room {
 		list = append(list, Room{Kind: "host", Name: "host memory", Peak: p.Unreclaimable,
 			Limit: p.HostLimit})
 	}
-	if p.ShmTotal > 0 && p.Shm > 0 {
+	// less is others' on the machine, and fills nothing
+	if p.Shm > 0 && p.ShmTotal > 0 && p.Shm >= p.ShmTotal/100 {
 		list = append(list, Room{Kind: "shm", Name: "shared memory", Peak: p.Shm, Limit: p.ShmTotal})
 	}
 	for i, d := range p.Devices {
@@ -229,19 +230,20 @@ func (s *Server) roomNow(ctx context.Context, folder *store.Folder, room []Room)
 // Record is everything about one run but its course.
 type Record struct {
 	Overview
-	Run      event.Run        `json:"run"`
-	Summary  *event.Summary   `json:"summary,omitempty"`
-	Verdict  *event.Verdict   `json:"verdict,omitempty"`
-	Tries    []event.Attempt  `json:"tries,omitempty"`
-	Fit      *fit.Record      `json:"fit,omitempty"`
-	All      []event.Finding  `json:"all_findings"`
-	Notes    []string         `json:"notes,omitempty"`
-	Left     string           `json:"left,omitempty"`
-	End      *report.EndPage  `json:"end,omitempty"`
-	Dumps    []Dump           `json:"dumps"`
-	Commands []Command        `json:"commands"`
-	Account  map[string]any   `json:"account,omitempty"`
-	Output   map[string]int64 `json:"output"` // bytes of stdout and stderr
+	Run      event.Run         `json:"run"`
+	Summary  *event.Summary    `json:"summary,omitempty"`
+	Verdict  *event.Verdict    `json:"verdict,omitempty"`
+	Tries    []event.Attempt   `json:"tries,omitempty"`
+	Fit      *fit.Record       `json:"fit,omitempty"`
+	All      []event.Finding   `json:"all_findings"`
+	Cures    map[string]string `json:"cures,omitempty"` // the findings' remedies in words
+	Notes    []string          `json:"notes,omitempty"`
+	Left     string            `json:"left,omitempty"`
+	End      *report.EndPage   `json:"end,omitempty"`
+	Dumps    []Dump            `json:"dumps"`
+	Commands []Command         `json:"commands"`
+	Account  map[string]any    `json:"account,omitempty"`
+	Output   map[string]int64  `json:"output"` // bytes of stdout and stderr
 	// Newer is a notice if a part of the record was written by a newer memroom, else empty
 	Newer string `json:"newer,omitempty"`
 }
@@ -286,6 +288,7 @@ func (s *Server) record(ctx context.Context, folder *store.Folder) Record {
 	}
 	known := knownOf(folder)
 	rec.All = append(rec.All, known.Findings...)
+	rec.Cures = curesOf(rec.All)
 	rec.Notes = known.Notes
 	if known.Host != nil || len(known.Accounts) > 0 {
 		rec.Account = map[string]any{"host": known.Host, "cards": known.Accounts}

@@ -276,7 +276,9 @@ type told struct {
 func momentOf(ctx context.Context, c *course, said told, run event.Run, at int64) Moment {
 	m := Moment{AtMS: at}
 	c.samples.Before(ctx, at, func(line []byte) {
-		if sample, err := store.Decode[event.Sample](line); err == nil {
+		// nothing is left to account for when the processes have ended
+		if sample, err := store.Decode[event.Sample](line); err == nil && (m.Sample == nil ||
+			m.Sample.Processes == 0 || sample.Processes > 0) {
 			m.Sample = &sample
 		}
 	})

@@ -42,6 +42,7 @@ func TestRoomOfPeaks(t *testing.T) {
 		{event.Peaks{Shm: 3}, "null"}, {event.Peaks{ShmTotal: 3}, "null"},
 		{event.Peaks{Shm: 3, ShmTotal: 8},
 			`[{"kind":"shm","name":"shared memory","peak":3,"limit":8}]`},
+		{event.Peaks{Shm: 3, ShmTotal: 800}, "null"}, // others'
 		{event.Peaks{Devices: []event.DevicePeak{{Name: "L4", Total: 24, Used: 7, Reserved: 5},
 			{Total: 16, Used: 2, Reserved: 6}}},
 			`[{"kind":"gpu","name":"L4 0","peak":7,"limit":24},` +
@@ -144,7 +145,8 @@ func TestAccountOfAMoment(t *testing.T) {
 	for _, err := range []error{
 		folder.AppendSamples([]event.Sample{
 			{AtMS: 100, Anonymous: mib, Machine: machine, Devices: card(300)},
-			{AtMS: 300, Anonymous: 2 * mib, Machine: machine, Devices: card(400)}}),
+			{AtMS: 300, Processes: 1, Anonymous: 2 * mib, Machine: machine, Devices: card(400)},
+			{AtMS: 350, Machine: machine, Devices: card(0)}}), // the program has ended
 		folder.AppendSteps([]event.RankedStep{step(50, 9, 0, 100), step(60, 7, 0, 30),
 			step(61, 7, -1, 900), step(90, 9, 0, 200), step(250, 7, 0, 40)}),
 		folder.AppendEvent(say(10, "account", 9, `{"Device":0,"Weights":52428800,"Gradients":10485760,`+

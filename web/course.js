@@ -231,8 +231,8 @@ export class Course {
         height: 150,
       });
     }
-    if (c.shm && highest(c.shm.high) >= 2 ** 20) {
-      // less is none of a data loader's
+    if (c.shm && c.shm_total && highest(c.shm.high) >= highest(c.shm_total.high) / 100) {
+      // less is others' on the machine, and fills nothing
       lanes.push({
         title: "shared",
         lines: [

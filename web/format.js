@@ -49,11 +49,11 @@ export function clock(s) {
   return h > 0 ? `${h}:${two(m)}:${two(rest)}` : `${m}:${two(rest)}`;
 }
 
-/** 3725 -> "1 h 2 min": how long something took, in the two largest units. */
+/** 3725 -> "1 h 2 min": how long something took, as the terminal writes it. */
 export function span(s) {
   if (s < 10) return `${s.toFixed(1)} s`;
-  if (s < 60) return `${Math.round(s)} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
+  if (s < 60) return `${Math.floor(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
   if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }

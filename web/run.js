@@ -288,7 +288,10 @@ export class RunView {
   }
 
   findings(r) {
-    const all = lastOfEach(r.all_findings || []);
+    // a forecast is for the time to come
+    const all = lastOfEach(r.all_findings || []).filter(
+      (f) => f.kind !== "forecast" || r.status === "running",
+    );
     $("findings-section").hidden = all.length === 0;
     $("findings").replaceChildren(
       ...all.map((f) =>
@@ -301,7 +304,7 @@ export class RunView {
             {},
             ...(f.evidence || []).map((e) => el("li", {}, e)),
             ...(f.frames || []).map((x) => el("li", {}, `at ${x.file}:${x.line} in ${x.name}`)),
-            (f.remedies || []).length > 0 ? el("li", {}, `may help: ${f.remedies.join(", ")}`) : "",
+            (f.remedies || []).length > 0 ? el("li", {}, `may help: ${f.remedies.map((id) => (r.cures || {})[id] || id).join("; ")}`) : "",
           ),
         ),
       ),

@@ -194,6 +194,8 @@ export class RunsView {
       .slice(1)
       .map(([word, fits]) => [trials.filter(fits).length, word])
       .filter(([n]) => n > 0);
+    // a name that was made up of date and time is no name
+    const called = (/^study-\d{8}-/.test(name) && trials[0].script) || name;
     const largest = Math.max(0, ...trials.map((t) => (tightest(t.room) || { peak: 0 }).peak));
     const fold = el(
       "button",
@@ -216,8 +218,8 @@ export class RunsView {
       el("td", {}, fold),
       el(
         "td",
-        {},
-        el("a", { href: `/studies/${encodeURIComponent(name)}`, "data-focus": `t${name}` }, name),
+        { title: name },
+        el("a", { href: `/studies/${encodeURIComponent(name)}`, "data-focus": `t${name}` }, called),
         el("span", { class: "soft small" }, ` study, ${count(trials.length)} trials shown`),
       ),
       el("td", {}, sums.map(([n, word]) => `${count(n)} ${word}`).join(", ")),
