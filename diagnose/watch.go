@@ -574,7 +574,7 @@ func (w *Watch) forecast(p *process, row event.Step, limit float64) []event.Find
 	}
 	p.told = now
 	return []event.Finding{{
-		Kind: "forecast", Severity: severityOf(now.In), Step: row.Step,
+		Kind: "forecast", Key: "forecast " + name, Severity: severityOf(now.In), Step: row.Step,
 		Bytes: event.Bytes(limit - f.Trend.Level), Confidence: 0.9,
 		Title: fmt.Sprintf("%s will run out in about %s, at step ~%d", capital(name),
 			inWords(now.In), f.Step),

@@ -258,10 +258,21 @@ export class RunView {
       const [word, text, bad] = happened(h, this.record, ends);
       const before = list[list.length - 1];
       // a finding may be told again with more, and each attempt has an end
-      if (before && before.text === text && before.word === word) continue;
+      if (before && before.said === text && before.word === word) continue;
       const severity = h.finding ? h.finding.severity : "";
-      marks.push({ at: h.at_ms, bad, ink: severity === "warning" ? "#d9822b" : undefined, word });
-      list.push({ at: h.at_ms, word, text, bad });
+      const key = (h.finding && h.finding.key) || "";
+      const attempt = list.findLastIndex((row) => row.word === "ended");
+      const earlier = key ? list.findIndex((row, i) => i > attempt && row.key === key) : -1;
+      let since;
+      if (earlier >= 0) {
+        const [row] = list.splice(earlier, 1); // the latest of a key counts
+        marks.splice(marks.indexOf(row.mark), 1);
+        since = row.since ?? row.at;
+      }
+      const mark = { at: h.at_ms, bad, ink: severity === "warning" ? "#d9822b" : undefined, word };
+      marks.push(mark);
+      const first = since === undefined ? "" : ` (first at ${clock(since / 1000)})`;
+      list.push({ at: h.at_ms, word, said: text, text: text + first, bad, key, mark, since });
     }
     for (const [key, at] of Object.entries(phases))
       marks.push({ at, until: this.course.end, kind: key.split(" ")[1] });
