@@ -91,6 +91,8 @@ class Lines:
         found = set(read)
         for module in list(sys.modules.values()):
             path = getattr(module, "__file__", None)
+            if path is None:  # Python takes it from a script that has come to its end
+                path = getattr(getattr(module, "__loader__", None), "path", None)
             if isinstance(path, str) and self._kind(os.path.abspath(path)) == OWN:
                 found.add(os.path.abspath(path))
         return sorted(
