@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"maps"
 	"os"
@@ -19,7 +20,7 @@ import (
 // chooseFlags are the flags of `memroom plan` that answer for many cards or many sizes.
 type chooseFlags struct {
 	Cards  bool     `help:"Every known card: whether it fits, the largest batch, how many are enough."`
-	Prices string   `group:"Model and answer" help:"With --cards: a TOML file with date, unit and [prices] of one card, such as RTX4090 = 0.34; the cheapest comes first." placeholder:"FILE"`
+	Prices string   `group:"Model and answer" help:"With --cards: a TOML file with date, unit and [prices] of one card, such as RTX4090 = 0.34; the cheapest comes first. bundled is a dated list of one seller." placeholder:"FILE"`
 	Sweep  []string `help:"A table over batch and sequence, such as batch=1..64,seq=512..8192. Steps double; batch=8..64:8 goes by 8." placeholder:"RANGE"`
 	SVG    string   `group:"Model and answer" name:"svg" help:"With --sweep: write the picture." placeholder:"FILE"`
 }
@@ -55,16 +56,31 @@ func (c *planCmd) onCards(s *session, model *models.Config, target plan.Target) 
 	}
 	plan.ByPrice(list, prices.Prices)
 	if c.JSON {
-		return s.printJSON(map[string]any{"cards": list, "unit": prices.Unit, "date": prices.Date})
+		return s.printJSON(map[string]any{"cards": list, "unit": prices.Unit, "date": prices.Date,
+			"seller": prices.Seller})
 	}
-	return report.PlanCards(s.Out, list, prices.Unit, prices.Date, s.color)
+	return report.PlanCards(s.Out, list, prices.Unit, prices.of(), s.color)
 }
+
+// bundledPrices is the list that --prices bundled reads.
+//
+//go:embed prices.toml
+var bundledPrices []byte
 
 // priceList is a file of --prices.
 type priceList struct {
 	Date   string             `toml:"date"`
 	Unit   string             `toml:"unit"`
+	Seller string             `toml:"seller"`
 	Prices map[string]float64 `toml:"prices"`
+}
+
+// of is whose prices these are, and of when.
+func (l *priceList) of() string {
+	if l.Seller == "" {
+		return l.Date
+	}
+	return l.Date + ", " + l.Seller
 }
 
 // readPrices reads a list, whose cards may be written by any usual name.
@@ -73,7 +89,10 @@ func readPrices(path string) (*priceList, error) {
 	if path == "" {
 		return list, nil
 	}
-	data, err := os.ReadFile(path)
+	data, err := bundledPrices, error(nil)
+	if path != "bundled" {
+		data, err = os.ReadFile(path)
+	}
 	if err != nil {
 		return nil, err
 	}
