@@ -319,6 +319,8 @@ class Stage(TorchDispatchMode):
             return answer
         if name == "split_with_sizes":
             args = self.values.shares(args)
+        if name == "_to_copy" and args[0].layout is torch.sparse_coo:
+            return self.sparse_copy(args[0])
         if name in self.played:
             return self.played[name](self, func, *args, **kwargs)
         if name == "add" and len(args) == 2 and self.sums_gradients(args):
@@ -369,6 +371,17 @@ class Stage(TorchDispatchMode):
                 NotImplementedError,
             ):
                 return self.values.resolve(func, name, args, kwargs)
+
+    def sparse_copy(self, t: torch.Tensor) -> torch.Tensor:
+        """A sparse tensor that moves to the card, such as a mask that a model keeps: what it takes
+        is noted. It stays in host memory, where operations with tensors of the card end.
+        """
+        copy = t.detach().clone()
+        for part in (copy._indices(), copy._values()):
+            size = part.numel() * part.itemsize
+            ident = self.recorder.alloc(size, "_to_copy", category=record.WEIGHTS)
+            weakref.finalize(copy, self.recorder.free, ident)
+        return copy
 
     def fake_of(self, t: torch.Tensor) -> FakeTensor:
         """A fake host tensor of the same form as a real one; tiny ones remember their values."""

@@ -67,6 +67,7 @@ NOISE = {
     "uniform_": torch.rand,
 }
 TWIN = "_memroom_twin"
+GUESSED = "_memroom_guessed"  # marks a twin that comes from random scores
 
 
 def twin_of(t: torch.Tensor) -> torch.Tensor | None:
@@ -213,11 +214,18 @@ class Values:
             if not outs[0].dtype.is_floating_point and not outs[0].dtype.is_complex:
                 self.remember(outs[0], torch.zeros(outs[0].shape, dtype=outs[0].dtype))
             return
+        guessed = False
+
+        def value(t: torch.Tensor) -> torch.Tensor:
+            nonlocal guessed
+            guessed = guessed or GUESSED in t.__dict__
+            return known(t)
+
         try:
             twins = func(
-                *swap(args, known),
+                *swap(args, value),
                 **{
-                    k: (known(v) if isinstance(v, torch.Tensor) else v)
+                    k: (value(v) if isinstance(v, torch.Tensor) else v)
                     for k, v in on_host(kwargs).items()
                 },
             )
@@ -229,6 +237,8 @@ class Values:
         for t, twin in zip(outs, twins):
             if type(t) is FakeTensor and isinstance(twin, torch.Tensor):
                 t.__dict__[TWIN] = twin
+                if guessed:
+                    t.__dict__[GUESSED] = True
 
     @staticmethod
     def is_noise(t: torch.Tensor) -> bool:
@@ -279,7 +289,7 @@ class Values:
         twins = [twins] if isinstance(twins, torch.Tensor) else twins
         for t, twin in zip(outs, twins):
             if not t.dtype.is_floating_point:
-                t.__dict__[TWIN] = twin
+                t.__dict__[TWIN], t.__dict__[GUESSED] = twin, True
 
     def forget(self, outs: list[torch.Tensor]) -> None:
         for t in outs:
@@ -322,9 +332,10 @@ class Values:
     def sample(self, t: torch.Tensor) -> torch.Tensor:
         """Known values, or random ones of the right form."""
         twin = twin_of(t)
+        if twin is None or GUESSED in t.__dict__:
+            self.stage.recorder.warn(SHAPED)
         if twin is not None:
             return twin
-        self.stage.recorder.warn(SHAPED)
         values = torch.rand(t.shape)
         values = values < 0.5 if t.dtype is torch.bool else values.to(t.dtype)
         if type(t) is FakeTensor and (small(t) or t.dtype is torch.bool):
