@@ -194,6 +194,10 @@ class Adopted:
         return self.stage.fake_of(t)
 
 
+SPARSE = (
+    "sparse tensors can be moved to the card in a rehearsal, and not computed with: use dense ones "
+    "in the test"
+)
 # What a rehearsal cannot do: part of an error's text -> what it is, and the way out.
 CANNOT = (
     (
@@ -227,10 +231,8 @@ CANNOT = (
         "a tensor is of a class that has no fake counterpart, as a lazy layer's weight before its "
         "first call: call the model once on the host, or use a plain tensor",
     ),
-    (
-        "SparseTensorImpl",
-        "sparse tensors of the card cannot be rehearsed: use dense ones in the test",
-    ),
+    ("SparseTensorImpl", SPARSE),
+    ("meta converter nyi", SPARSE),
     (
         "Found no NVIDIA driver",
         "an operation goes to the card past the rehearsal, as sparse tensors do: use another in "
@@ -241,6 +243,13 @@ CANNOT = (
         "a CUDA extension is compiled when it is first used, which a rehearsal cannot do: use the "
         "plain PyTorch version of it in the test",
     ),
+)
+
+
+# What an assertion means that failed after values of the card were read.
+ASSERTED = (
+    "what is computed on the card is not known in a rehearsal, and was answered with fixed values: "
+    "an assertion about it belongs into a test that is not rehearsed"
 )
 
 
@@ -266,6 +275,10 @@ def told(error: BaseException, rehearsal: Rehearsal | None) -> dict[str, str]:
             cannot = ""
         elif lines.ours(code) and not does.startswith(("RAISE", "CALL", "PRECALL", "RERAISE")):
             cannot = "the rehearsal broke, and not the code: please report it with this trace"
+    if isinstance(error, AssertionError) and rehearsal is not None and "torch" in sys.modules:
+        from .values import READ, SHAPED
+
+        cannot = ASSERTED if rehearsal.recorder.warnings.keys() & {READ, SHAPED} else cannot
     told = traceback.format_exception(
         type(error), error, stack[own[0]] if own else error.__traceback__
     )

@@ -23,6 +23,7 @@ from . import notebook
 
 TAIL = 4000  # characters of the child's output, or of a trace, that an error shows
 LAST = 600  # and of the output of one that crashed
+CRASHED = "Current thread 0x"  # begins faulthandler's words about where
 LINES = 8  # lines of source in a table
 # Arguments that hold whole numbers where only their shape is given.
 WHOLE = ("ids", "labels", "mask", "tokens", "positions", "targets", "target", "label")
@@ -364,11 +365,14 @@ class Rehearsed:
             pass
 
     def output(self) -> str:
+        """The end of what the child printed; of a crash the part that says where."""
         try:
             with open(self._path("output"), errors="replace") as file:
-                return file.read()[-TAIL:]
+                text = file.read()
         except OSError:
             return ""
+        crash = text.rfind(CRASHED)
+        return text[-TAIL:] if crash < 0 else text[crash:][:TAIL]
 
     def answer(self) -> dict[str, Any]:
         """What was rehearsed, or an error that says why not."""
@@ -383,11 +387,12 @@ class Rehearsed:
                 text = "%s (%s: %.300s)" % (told["cannot"], raised, told["text"])
             raise RehearsalError(text + "\n\n" + shortened(told["trace"]), self.output())
         if not os.path.exists(self.record):
-            said = self.output().partition("\n\nExtension modules:")[0]  # of faulthandler
+            said = self.output()
+            last = said[:LAST] if said.startswith(CRASHED) else said[-LAST:]
             raise RehearsalError(
                 "the code %s before anything was recorded%s"
-                % (self._ended(), ": " + said[-LAST:] if said else ""),
-                self.output(),
+                % (self._ended(), ": " + last if last else ""),
+                said,
             )
         return self.answers.ask(ask="predict", record=self.record, **self.asked)
 
@@ -436,6 +441,8 @@ def estimate(
 
     if not callable(model):
         raise TypeError("estimate takes a torch.nn.Module or a function, not %r" % type(model))
+    if sample is None and hasattr(model, "parameters"):
+        raise TypeError("estimate of a model needs a sample: a batch, or shapes such as (8, 512)")
     answers = Answers()
     try:
         one = Rehearsed(answers, gpu, steps, alloc_limit=alloc_limit, alloc_conf=alloc_conf)
@@ -502,7 +509,8 @@ class Training:
         from _memroom_probe.rehearse import recorder
 
         for t in [*self.model.parameters(), *self.model.buffers()]:
-            self.rehearsal.recorder.categorize(t.untyped_storage(), recorder.WEIGHTS)
+            if not t.is_sparse:
+                self.rehearsal.recorder.categorize(t.untyped_storage(), recorder.WEIGHTS)
 
     def made(self) -> Any:
         given, torch = self.optimizer, self.torch
@@ -569,7 +577,9 @@ def moved(torch: Any, value: Any, name: str = "") -> Any:
     if shape is not None:
         whole = name.split("_")[-1].lower() in WHOLE
         kind = kind or (torch.int64 if whole else torch.float32)
-        return torch.zeros(shape, dtype=kind).to("cuda")
+        # what routers and masks spread
+        random = kind.is_floating_point and kind.itemsize > 1
+        return (torch.rand if random else torch.zeros)(shape, dtype=kind).to("cuda")
     if hasattr(value, "items"):
         return {key: moved(torch, one, str(key)) for key, one in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):

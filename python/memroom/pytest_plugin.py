@@ -28,6 +28,10 @@ UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 SHOWN = 8  # lines in a table
 STEPS = 100  # optimizer steps after which a rehearsed test ends: most end by themselves
 PROPERTY = "memroom"  # of a report: what was rehearsed
+# what marks take
+TAKEN = {LIMIT: ("limit", "gpu", "steps"), RECORDED: ("tolerance", "gpu", "steps")}
+UNUSED = ("cache", "context")  # categories that are not allocated bytes
+XPASS = "[XPASS(strict)] "  # begins pytest's words about a test that should have failed
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -135,6 +139,12 @@ def asked(item: pytest.Item) -> dict[str, Any] | None:
     out: dict[str, Any] = {"gpu": GPU, "steps": STEPS, "limit": None, "tolerance": None}
     for mark in (recorded, limit):
         if mark is not None:
+            wrong = [key for key in mark.kwargs if key not in TAKEN[mark.name]]
+            if wrong or len(mark.args) > 1:
+                raise ValueError(
+                    "%s takes one value, %s and %s by name: not %s"
+                    % (mark.name, *TAKEN[mark.name][1:], wrong or mark.args[1:])
+                )
             out.update({key: mark.kwargs[key] for key in ("gpu", "steps") if key in mark.kwargs})
     if limit is not None:
         given = limit.args[0] if limit.args else limit.kwargs.get("limit")
@@ -194,14 +204,14 @@ def rehearsed(item: pytest.Item, wanted: dict[str, Any]) -> list[pytest.TestRepo
         finally:
             said = captured(item)
         reports = read(item, path)
-        if any(not report.passed for report in reports):
+        if any(not report.passed and expected(report) is None for report in reports):
             return reports
         try:
             answer = one.answer()
         except estimating.RehearsalError as error:
             return [failed(item, str(error), error.output)]
         reports = judged(item, wanted, estimating.Estimate(answer), reports)
-        call = next(r for r in reports if r.when == "call")
+        call = next(r for r in reports if is_call(r))
         call.duration = call.duration or time.monotonic() - begun
         if said:
             call.sections.append(("Captured output of the rehearsal", said))
@@ -235,16 +245,18 @@ def run(item: pytest.Item, path: str) -> None:
         item._initrequest()
     told = open(path, "w")
 
+    def tell(report: pytest.TestReport) -> None:
+        data = item.config.hook.pytest_report_to_serializable(config=item.config, report=report)
+        told.write(json.dumps(data) + "\n")
+        told.flush()
+
     def step(when: Any, **more: Any) -> pytest.TestReport:
         report = call_and_report(item, when, log=False, **more)
-        told.write(
-            json.dumps(
-                item.config.hook.pytest_report_to_serializable(config=item.config, report=report)
-            )
-            + "\n"
-        )
-        told.flush()
+        tell(report)
         return report
+
+    for hook in (item.config.hook, item.ihook):  # subtests report by themselves
+        hook.__dict__["pytest_runtest_logreport"] = tell
 
     if step("setup").passed:
         step("call")
@@ -268,13 +280,19 @@ def read(item: pytest.Item, path: str) -> list[pytest.TestReport]:
     if not os.path.exists(path):
         return []
     with open(path) as file:
-        return [
+        reports = [
             item.config.hook.pytest_report_from_serializable(
                 config=item.config, data=json.loads(line)
             )
             for line in file
             if line.endswith("\n")
         ]
+    wrong = sum(report.failed and type(report) is not pytest.TestReport for report in reports)
+    for report in reports:
+        if wrong and is_call(report) and report.passed:
+            report.outcome = "failed"
+            report.longrepr = "contains %d failed subtest%s" % (wrong, "s" * (wrong > 1))
+    return reports
 
 
 def report_of(item: pytest.Item, outcome: Any, text: str | None) -> pytest.TestReport:
@@ -295,6 +313,19 @@ def failed(item: pytest.Item, text: str, output: str = "") -> pytest.TestReport:
     return report
 
 
+def is_call(report: pytest.TestReport) -> bool:
+    """Whether it is of the test itself: subtests have a class of their own."""
+    return report.when == "call" and type(report) is pytest.TestReport
+
+
+def expected(report: pytest.TestReport) -> str | None:
+    """Why a test that passed was expected to fail (xfail); None where it was not."""
+    text = str(report.longrepr)
+    if report.failed and text.startswith(XPASS):
+        return text[len(XPASS) :]
+    return getattr(report, "wasxfail", None) if report.passed else None
+
+
 def judged(
     item: pytest.Item,
     wanted: dict[str, Any],
@@ -304,12 +335,12 @@ def judged(
     """The reports of a test that ran, with the verdict about its memory."""
     from .estimating import size
 
-    call = next((r for r in reports if r.when == "call"), None)
+    call = next((r for r in reports if is_call(r)), None)
     if call is None:  # the rehearsal ended after its steps, in the middle of the test
         call = report_of(item, "passed", None)
         text = "the rehearsal ended after %s optimizer steps: what follows in the test did not run"
         call.sections.append(("memroom", text % wanted["steps"]))
-        reports = [r for r in reports if r.when == "setup"] + [call]
+        reports = [r for r in reports if r.when != "teardown"] + [call]
     call.user_properties.append((PROPERTY, {"device": estimate.device, "gpu": wanted["gpu"]}))
     wrong = ""
     limit = wanted["limit"]
@@ -331,7 +362,10 @@ def judged(
     if wanted["tolerance"] is not None:
         wrong = "\n\n".join(filter(None, (wrong, compared(item, wanted, estimate))))
     if wrong:
+        reason = expected(call)
         call.outcome, call.longrepr = "failed", wrong
+        if reason is not None:
+            call.outcome, call.wasxfail = "skipped", reason
     return reports
 
 
@@ -404,7 +438,9 @@ def differences(then: dict[str, int], now: Any) -> list[str]:
     from .estimating import size
 
     names = {n: now.get(n, 0) - then.get(n, 0) for n in {**then, **now}}
-    changed = sorted((n for n in names if names[n]), key=lambda n: (-abs(names[n]), n))
+    changed = sorted(
+        (n for n in names if names[n] and n not in UNUSED), key=lambda n: (-abs(names[n]), n)
+    )
     return [
         "  %+10s  %s (%s before, %s now)"
         % (

@@ -3,6 +3,7 @@ process: pytest runs pytest inside itself.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 import memroom
 import pytest
 import torch
+import torch._dynamo  # here: pytester forgets what its runs import, and torch registers once
 
 pytest_plugins = ["pytester"]
 
@@ -126,6 +128,73 @@ def broken():
 def test_errors_name_the_way_out(code, says):
     with pytest.raises(memroom.RehearsalError, match=says):
         memroom.estimate(code)
+
+
+class Masked(torch.nn.Module):
+    """Keeps a sparse tensor, as a model of speech does its heads."""
+
+    def __init__(self, used=False):
+        super().__init__()
+        self.layer, self.used = torch.nn.Linear(512, 512), used
+        self.register_buffer("mask", torch.eye(512).to_sparse(), persistent=False)
+
+    def forward(self, x):
+        x = self.layer(x)
+        return torch.sparse.mm(self.mask, x) if self.used else x
+
+
+def test_sparse_buffers_move_and_are_not_computed_with():
+    plain = memroom.estimate(torch.nn.Linear(512, 512), (512, 512), "SGD")
+    masked = memroom.estimate(Masked(), (512, 512), "SGD")
+    assert masked.categories["weights"] - plain.categories["weights"] == 512 * (2 * 8 + 4)
+    with pytest.raises(memroom.RehearsalError, match="^sparse tensors can be moved"):
+        memroom.estimate(Masked(used=True), (512, 512), "SGD")
+
+
+def logits(upcast, kept):
+    """A model that may widen its logits, before a loss that widens them itself."""
+    weight = torch.zeros(8192, 64, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+    out = torch.zeros(4096, 64, dtype=torch.bfloat16, device="cuda") @ weight.t()
+    out = out.float() if upcast else out
+    target = torch.zeros(4096, dtype=torch.int64, device="cuda")
+    loss = (lambda x: torch.nn.functional.cross_entropy(x.float(), target))(out)
+    if not kept:
+        del out
+    loss.backward()
+
+
+def test_an_upcast_counts_where_its_result_is_kept():
+    def saved(kept):
+        return (
+            memroom.estimate(lambda: logits(True, kept)).allocated
+            - memroom.estimate(lambda: logits(False, kept)).allocated
+        )
+
+    assert (saved(False), saved(True)) == (0, 2 * 4096 * 8192)
+
+
+def test_a_model_needs_a_sample():
+    with pytest.raises(TypeError, match="needs a sample"):
+        memroom.estimate(Net())
+
+
+class Routed(torch.nn.Module):
+    """Experts that get the rows which a router chooses for them."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = torch.nn.Linear(64, 2048)
+        self.expert = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        chosen = self.router(x).argmax(-1) < 1024
+        return self.expert(x[chosen.nonzero()[:, 0]])
+
+
+@pytest.mark.parametrize("rows", [512, 8192])
+def test_shapes_that_a_router_chooses_are_said_to_be_guessed(rows):
+    warnings = memroom.estimate(Routed(), (rows, 64)).warnings
+    assert any("shapes depend on values" in one for one in warnings) == (rows == 8192), warnings
 
 
 def test_a_model_that_was_compiled_before():
@@ -275,6 +344,36 @@ class TestCase(unittest.TestCase):
     @pytest.mark.limit_device_memory("2GiB")
     def test_method(self):
         train(self.width)
+    @pytest.mark.limit_device_memory("2GiB")
+    def test_sizes(self):
+        train()
+        for size in (1, 2):
+            with self.subTest(size=size):
+                self.assertNotEqual(size, 2)
+
+@pytest.mark.limit_device_memory("1KiB")
+@pytest.mark.xfail(reason="known")
+def test_expected_above():
+    train()
+
+@pytest.mark.limit_device_memory("1KiB")
+@pytest.mark.xfail(strict=True, reason="known")
+def test_strictly_expected_above():
+    train()
+
+@pytest.mark.limit_device_memory("2GiB")
+@pytest.mark.xfail(strict=True, reason="was above once")
+def test_no_longer_above():
+    train()
+
+@pytest.mark.limit_device_memory("2GiB", gqu="RTX4090")
+def test_misspelt():
+    train()
+
+@pytest.mark.limit_device_memory("2GiB")
+def test_learns():
+    loss = Net().cuda()(torch.rand(4, 512, device="cuda")).sum()
+    assert loss.item() < 0
 
 @pytest.mark.limit_device_memory("2GiB")
 @pytest.mark.parametrize("how", "exit _exit abort kill fork thread raise print".split())
@@ -308,11 +407,17 @@ def run(pytester, *args):
     return pytester.runpytest_inprocess("-p", "no:cacheprovider", *args)
 
 
+SUBTESTS = "test_memory.py::TestCase::test_sizes"
+
+
 def test_plugin(pytester, monkeypatch):
     pytester.makepyfile(test_memory=TESTS)
-    result = run(pytester, "--memroom-record", "--memroom-report")
-    result.assert_outcomes(passed=12, failed=7, skipped=1)
+    result = run(pytester, "--memroom-record", "--memroom-report", "--deselect", SUBTESTS)
+    result.assert_outcomes(passed=12, failed=10, skipped=1, xfailed=2)
     out = result.stdout.str()
+    assert "not ['gqu']" in out and "[XPASS(strict)] was above once" in out
+    assert "test_learns" in out and "an assertion about it belongs into a test" in out
+    assert re.search(r"SIGABRT before .*\n.*test_memory.py\", line \d+ in test_bad", out)
     assert "needs 2.189GiB of device memory, more than the limit of 600MiB" in out
     assert "test_memory.py:10" in out and "SIGABRT" in out and "KeyError: 'x'" in out
     assert (
@@ -343,6 +448,14 @@ def test_plugin(pytester, monkeypatch):
     result = run(pytester, "-k", "custom")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["test_memory.py:*register one with torch.library.register_fake"])
+
+
+def test_plugin_hears_subtests(pytester):
+    pytester.makepyfile(test_memory=TESTS)
+    result = run(pytester, "-vv", SUBTESTS)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*AssertionError: 2 == 2", "contains 1 failed subtest"])
 
 
 def test_plugin_in_several_processes(pytester):
