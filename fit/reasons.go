@@ -110,14 +110,18 @@ func (f Facts) nothingToActOn() string {
 		return f.librariesWords() + ". What helps: a higher limit"
 	case f.Where == event.WhereShm:
 		return start + "What helps: fewer data loader workers, or a larger /dev/shm"
-	case f.onHost() && f.UsesTorch:
-		at := ""
+	case f.UsesTorch:
+		at, data := "", "Where data are loaded: less at once, or a higher limit"
 		if f.Line != "" {
 			at = " at " + f.Line
 		}
-		return "memory ran out" + at + ", and no module was called that could be made smaller. Where " +
-			"data are loaded: less at once, or a higher limit. Where a network is written as " +
-			"functions, there is no call to split or to run again; what helps in the script: " +
+		if !f.onHost() {
+			data = "Where data and results are kept: keep them in host memory, and evaluate under " +
+				"torch.no_grad()"
+		}
+		return "memory ran out" + at + ", and no module was called that could be made smaller. " + data +
+			". Where the script calls module.forward(x): module(x) instead, a call that can be split " +
+			"and run again. Where a network is written as functions, what helps in the script: " +
 			"torch.utils.checkpoint.checkpoint around parts of the network, or a backward pass for " +
 			"each part of the batch"
 	case f.onHost():
