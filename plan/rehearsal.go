@@ -37,6 +37,8 @@ type Rehearsal struct {
 	Files     []string       // of the program that were imported or read, below where it began
 	Folders   []string       // where installed packages lie
 	Timeline  event.Timeline // alloc and free in order
+	// by allocation: bytes of workspaces that cuDNN may choose instead, on the card
+	Larger map[int32]int64
 }
 
 // rehearsalMargins of the interval, as fractions of the device peak on either side of the spread of
@@ -60,6 +62,8 @@ const (
 	dnnAbove    = 0.010
 	halfAbove   = 0.06 // and below
 	smallSpread = 0.01 // of the device peak: workspaces hardly matter
+	// of the allocated peak: steps that differ less, as by their losses, are alike
+	peakSpread = 0.005
 	// with cudnn.benchmark; of two scripts that were measured one took 2.1, one 4.5 times as much
 	triesAbove = 4.0
 )
@@ -84,7 +88,39 @@ func (r *Rehearsal) Predict(t Target) (*Prediction, error) {
 	if t.bounded() {
 		r.decide(p, runs, &t)
 	}
-	return p, nil
+	return p, r.enlarge(p, &t)
+}
+
+// enlarge moves the upper end of the interval to where it is with the workspaces that cuDNN may
+// choose instead. They decide nothing: without room for one PyTorch takes the next proposal.
+func (r *Rehearsal) enlarge(p *Prediction, t *Target) error {
+	tl, most := r.Timeline, int64(0)
+	tl.Ops = slices.Clone(tl.Ops)
+	for i, op := range tl.Ops {
+		if size := r.Larger[op.ID]; op.Kind == event.OpAlloc && size > op.Size {
+			tl.Ops[i].Size, most = size, max(most, size)
+		}
+	}
+	if most == 0 {
+		return nil
+	}
+	res, err := allocsim.Run(&tl, allocsim.Options{Config: t.Alloc, Version: t.Torch})
+	if err != nil {
+		return fmt.Errorf("allocator model: %w", err)
+	}
+	over := t.overhead(r.UsesDNN)
+	high := scaleBytes(res.ReservedPeak+over, 1+rehearsalMargins.above) + t.Card.Doubt
+	if t.bounded() {
+		high = min(high, t.wall(r.UsesDNN)+over)
+	}
+	if high > p.High {
+		p.High = high
+		p.warn("the upper end has workspaces of up to %s: how cuDNN computes gradients of filters in fp32 "+
+			"(by Fourier transforms, in partial sums) is not known without the card. A few steps under "+
+			"`memroom run` there show it; with less room, as under --gpu-mem, PyTorch takes smaller ones",
+			event.Bytes(most))
+	}
+	return nil
 }
 
 // Libraries that a script may or may not load, measured on the H200: a DCGAN without any matrix
@@ -225,6 +261,7 @@ func (s *simulations) rehearsalInterval(p *Prediction, r *Rehearsal, t *Target) 
 			high = max(high, scaleBytes(p.DevicePeak, (1+halfAbove)/(1+m.above))-over)
 		}
 	}
+	low = min(low, s.all[0].reached())
 	if r.Scaled {
 		low = max(0, low-p.Categories["optimizer"])
 	}
@@ -256,6 +293,18 @@ func (s *simulations) likely() (low, high event.Bytes) {
 	}
 	peaks := s.peaks()
 	return low, peaks[len(peaks)-2]
+}
+
+// reached is what was reserved in the phase that first allocated as much as any. What is reserved
+// after it only found no place among what was free: by a coincidence of sizes, or in an evaluation
+// and the epoch after it, to which a run may not come.
+func (s *simulation) reached() event.Bytes {
+	for _, m := range s.res.Marks {
+		if float64(m.AllocatedPeak) >= (1-peakSpread)*float64(s.res.AllocatedPeak) {
+			return m.ReservedPeak
+		}
+	}
+	return s.res.ReservedPeak
 }
 
 // peaks are the reserved peaks of the runs, lowest first.

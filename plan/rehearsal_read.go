@@ -81,6 +81,8 @@ func (r *rehearsalReader) read(line []byte) error {
 		return r.alloc(fields)
 	case `"f"`:
 		return r.free(fields)
+	case `"w"`:
+		return r.larger(fields)
 	case `"m"`:
 		return r.mark(fields)
 	case `"e"`:
@@ -211,6 +213,26 @@ func (r *rehearsalReader) alloc(f []json.RawMessage) error {
 	r.live[ident] = r.next
 	r.next++
 	r.add(op)
+	return nil
+}
+
+func (r *rehearsalReader) larger(f []json.RawMessage) error {
+	ident, err := integer(f, 1)
+	if err != nil {
+		return err
+	}
+	size, err := integer(f, 2)
+	if err != nil {
+		return err
+	}
+	id, known := r.live[ident]
+	if !known || id < 0 || size <= 0 || size > 1<<50 {
+		return fmt.Errorf("allocation %d cannot be %d bytes instead", ident, size)
+	}
+	if r.out.Larger == nil {
+		r.out.Larger = map[int32]int64{}
+	}
+	r.out.Larger[id] = size
 	return nil
 }
 

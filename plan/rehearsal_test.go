@@ -74,6 +74,8 @@ func TestReadRehearsalRefuses(t *testing.T) {
 		"gigantic":       {record(goodHead, `["a",1,9223372036854775807,0]`, goodEnd), "impossible size"},
 		"not a number":   {record(goodHead, `["a","x",1,0]`, goodEnd), "field 2 is not a whole number"},
 		"too short":      {record(goodHead, `["a",1]`, goodEnd), "number 3 is missing"},
+		"larger, gone":   {record(goodHead, `["a",1,100,0]`, `["f",1]`, `["w",1,5]`, goodEnd), "line 4"},
+		"larger, hollow": {record(goodHead, `["a",1,100,0]`, `["w",1,0]`, goodEnd), "cannot be 0 bytes"},
 		"odd kind":       {record(goodHead, `["z",1]`, goodEnd), "unknown kind"},
 		"odd stream":     {record(goodHead, `["a",1,100,0,-2]`, goodEnd), "no stream number"},
 		"after the end":  {record(goodHead, goodEnd, `["e"]`), "something follows the end"},
@@ -115,6 +117,60 @@ func TestRehearsalPredicts(t *testing.T) {
 	if spread.Low >= p.Low || spread.High <= p.High || len(spread.Warnings) == 0 {
 		t.Errorf("estimated workspaces do not widen %s..%s: %s..%s, warnings %q", p.Low, p.High,
 			spread.Low, spread.High, spread.Warnings)
+	}
+}
+
+// TestWorkspacesThatMayBeLarger: they move the upper end of the interval and nothing else, as far as
+// there is room.
+func TestWorkspacesThatMayBeLarger(t *testing.T) {
+	target := Target{Card: DefaultCard(), Alloc: allocsim.DefaultConfig(), Torch: "2.11"}
+	capped := target
+	capped.AllocLimit = 4 * event.GiB
+	for _, c := range []struct {
+		target Target
+		high   event.Bytes
+	}{{target, 6 * event.GiB}, {capped, 4 * event.GiB}} {
+		p, err := rehearsalOf(true).Predict(c.target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rehearsalOf(true)
+		r.Larger = map[int32]int64{1: 5 << 30}
+		more, err := r.Predict(c.target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		high := c.high + c.target.Card.Context
+		if more.High < high || float64(more.High) > 1.02*float64(high) ||
+			!strings.Contains(more.Warnings[len(more.Warnings)-1], "workspaces of up to 5GiB") {
+			t.Errorf("upper end %s, want %s; %q", more.High, high, more.Warnings)
+		}
+		more.High, more.Warnings = p.High, p.Warnings
+		if diff := cmp.Diff(p, more); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// TestGrowthAfterThePeak: what finds no place after the first step of the largest size is in the
+// figure, and not in the lower end.
+func TestGrowthAfterThePeak(t *testing.T) {
+	r := rehearsalOf(false)
+	alloc := func(id int32, mib int64) event.Op {
+		return event.Op{Kind: event.OpAlloc, ID: id, Size: mib << 20}
+	}
+	free := func(id int32) event.Op { return event.Op{Kind: event.OpFree, ID: id} }
+	r.Timeline.Ops = []event.Op{alloc(0, 1024), free(0), alloc(1, 600), alloc(2, 300), free(1),
+		alloc(3, 700)}
+	r.Timeline.Marks = []event.Mark{{Phase: "forward"}, {At: 2, Phase: "eval"}}
+	card := DefaultCard()
+	p, err := r.Predict(Target{Card: card, Alloc: allocsim.DefaultConfig(), Torch: "2.11"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	low := scaleBytes(1024*event.MiB+card.Context, 1-rehearsalMargins.below)
+	if p.ReservedPeak != 1724*event.MiB || p.Low != low || p.High < p.DevicePeak {
+		t.Errorf("reserved %s, from %s to %s; want it from %s", p.ReservedPeak, p.Low, p.High, low)
 	}
 }
 

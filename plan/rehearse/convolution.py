@@ -22,6 +22,15 @@ Sizes = Tuple[int, ...]  # bytes of the workspaces, in the order of KINDS
 KINDS = ("forward", "data", "filter")
 NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 SMALL = 1 << 16  # bytes; kernels that need no copies of their operands take this much at most
+TILE = 1 << 16  # bytes of a filter's gradient in fp32 that a multiprocessor sums by itself
+# Fourier transforms of padded images were seen with sides of 16 to 64 pixels, 48 samples or more,
+# filters of 3 x 3 and at most so many pairs of channels (with 7 x 7 there were none)
+SIDES, SAMPLES, TAPS, PAIRS = (16, 64), 48, 5, 8192
+# a filter measured with so many samples without transforms was never seen to take them with more
+MANY = 256
+# bytes of the gradients of a 1x1 filter that are summed over the batch afterwards: of 3,711 in the
+# table none has more, and 40 that would take something else
+MOST_SUMMED = 256 << 20
 DTYPES = {torch.float32: cudnn.FLOAT, torch.float16: cudnn.HALF, torch.bfloat16: cudnn.BFLOAT16}
 
 
@@ -45,7 +54,7 @@ class Convolutions:
 
     def __init__(self, base: Rules) -> None:
         self.base = base
-        self.sizes: dict[tuple[Any, ...], int] = {}
+        self.sizes: dict[tuple[Any, ...], tuple[int, int]] = {}
         self.table: Measured | None = None
         self.library: cudnn.Library | None = None
         self.asked = False
@@ -153,12 +162,16 @@ class Convolutions:
             not x.numel() or not y.numel()
         ):  # no image, such as a detector's heads without a box: nothing is computed
             return
-        size = self.workspace(call, kind, x, w, y, padding, stride, dilation)
-        call.stage.recorder.facts["cudnn"] = True
+        size, larger = self.workspace(call, kind, x, w, y, padding, stride, dilation)
+        recorder = call.stage.recorder
+        recorder.facts["cudnn"] = True
         if torch.backends.cudnn.benchmark:
-            call.stage.recorder.facts["benchmark"] = True
-        if size:
-            call.stage.recorder.free(call.stage.take(size, call, record.WORKSPACE))
+            recorder.facts["benchmark"] = True
+        if size or larger:
+            ident = call.stage.take(size or 1, call, record.WORKSPACE)
+            if larger > size:
+                recorder.larger(ident, larger)
+            recorder.free(ident)
 
     def workspace(
         self,
@@ -170,7 +183,8 @@ class Convolutions:
         padding: Sequence[int],
         stride: Sequence[int],
         dilation: Sequence[int],
-    ) -> int:
+    ) -> tuple[int, int]:
+        """The bytes to reckon with, and those that cuDNN may choose instead, or 0."""
         nhwc = channels_last(x) or channels_last(w)
         shapes = [flat(t, nhwc) for t in (x, w, y)]
         dims = len(shapes[0][0]) - 2
@@ -202,7 +216,7 @@ class Convolutions:
         padding: Sequence[int],
         stride: Sequence[int],
         dilation: Sequence[int],
-    ) -> int:
+    ) -> tuple[int, int]:
         """What was measured on such a card; else what the library says without one, corrected where
         it is known to choose otherwise on one (recordings of 1700 convolutions): there matrix
         products serve plain 1x1 filters, and fp32 filter gradients are split over the card.
@@ -221,7 +235,31 @@ class Convolutions:
         )
         known = self.table.exact.get((*x, *filter))
         if known:
-            return known[KINDS.index(kind)]
+            return known[KINDS.index(kind)], 0
+        size = self.estimated(call, kind, dtype, shapes, filter, nhwc, padding, stride, dilation)
+        if kind != "filter" or dtype is not torch.float32 or nhwc or len(x) != 4:
+            return size, 0
+        copied = size > 4 * (product(x) + product(y))
+        tiles = (
+            size + TILE * self.base.sms if copied else 0
+        )  # as seen of a filter of 128 x 3 x 4 x 4
+        return size, max(self.table.transforms(x, y, filter), tiles)
+
+    def estimated(
+        self,
+        call: Call,
+        kind: str,
+        dtype: torch.dtype,
+        shapes: list[cudnn.Laid],
+        filter: Filter,
+        nhwc: bool,
+        padding: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+    ) -> int:
+        """The size of a convolution that was not measured."""
+        (x, _), (w, _), (y, _) = shapes
+        assert self.table is not None
         half = dtype is not torch.float32
         plain = (
             all(n == 1 for n in w[2:])
@@ -243,7 +281,8 @@ class Convolutions:
         if pointwise and size and kind == "filter":
             narrow, odd = x[0] < 64 and min(x[1], w[0]) <= (40 if half else 24), product(x[2:]) % 4
             summed = 4 * x[0] * product(w)  # over the batch, in fp32
-            return size if narrow or odd and (half or summed > 32 << 20) else summed
+            few = summed <= (32 << 20 if odd else MOST_SUMMED)
+            return summed if few and not (narrow or odd and half) else size
         if kind == "filter" and not half and not nhwc and w[1] == x[1] and w[1] > 4 and size:
             return max(size, 4 * (product(x) + product(y) + product(w)) + self.split(w, y))
         return size
@@ -270,8 +309,6 @@ class Convolutions:
         if size <= SMALL:
             return size
         each = 4 * product(w)  # of the batch's samples, whose filter gradients are summed in fp32
-        if abs(size - each * like[0]) <= size // 100:
-            return each * x[0]
         here, there = (
             self.proposed(
                 call,
@@ -285,6 +322,8 @@ class Convolutions:
             )
             for i in (x, like)
         )
+        if abs(size - each * like[0]) <= size // 100:
+            return each * x[0] if each * x[0] <= MOST_SUMMED else here
         return max(0, size + here - there)
 
     def proposed(
@@ -319,7 +358,7 @@ class Convolutions:
             return 4 * product(w) * (14 if positions > 40000 else 7)
         if tiles <= 36:
             return 12 * product(w)
-        return 65536 * self.base.sms if positions >= 3136 else 24 * 65536
+        return TILE * self.base.sms if positions >= 3136 else 24 * TILE
 
     def open(self, call: Call) -> cudnn.Library | None:
         if not cudnn.asked:
@@ -369,6 +408,33 @@ class Measured:
         same = [like for like in found if like[2:] == tuple(x[2:])]
         like = min(same or found, key=lambda like: abs(math.log(product(like) / product(x))))
         return like, self.exact[tuple(like) + tuple(filter)]
+
+    def transforms(self, x: Sequence[int], y: Sequence[int], filter: Filter) -> int:
+        """Bytes of a filter's gradient by Fourier transforms in fp32, 0 where they were never seen:
+        those of all images and gradients, twice, and the gradients once more. On a card cuDNN took
+        them for 18 convolutions of the table, and in the GANs and the ResNet of `bench/zoo`, which
+        have batches of 1024 and more. Without one it does not propose them.
+        """
+        w, (rows, columns), padding = filter[:4], filter[2:4], filter[6:8]
+        plain = filter[4:6] == filter[8:10] == (1, 1) and filter[10] == 1
+        side, largest = SIDES
+        while side < max(n + 2 * p for n, p in zip(x[2:], padding)):
+            side *= 2
+        if (
+            not plain
+            or not (1 < rows <= TAPS and 1 < columns <= TAPS and all(padding))
+            or side > largest
+            or x[0] < SAMPLES
+            or w[0] * w[1] > PAIRS
+        ):
+            return 0
+        transform = 8 * side * (side // 2 + 1)
+        each = 2 * (x[1] + w[0]) * transform + 4 * product(y[1:])  # sample
+        for like in self.filters.get(filter, ()):
+            if like[2:] == tuple(x[2:]) and like[0] >= MANY:
+                if self.exact[like + filter][2] < each * like[0]:
+                    return 0
+        return each * x[0]
 
 
 def forms(

@@ -52,7 +52,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # a release may run inside any allocation, even one of ours
-        # (id, size) for an allocation, (id,) for a release, ("mark", step, phase), ("empty",)
+        # (id, size) for an allocation, (id,) for a release, ("mark", step, phase), ("empty",),
+        # ("larger", id, size)
         self.events: list[tuple[Any, ...]] = []
         self.tags: dict[int, Tag] = {}  # by allocation id
         self.live: dict[int, int] = {}  # id -> rounded bytes
@@ -119,6 +120,11 @@ class Recorder:
             ):
                 # moved before the first forward pass and given up while training: the first batch
                 tag.category = INPUT
+
+    def larger(self, ident: int, size: int) -> None:
+        """On the card the workspace of this allocation may be so many bytes."""
+        if not self.closed:
+            self.events.append(("larger", ident, size))
 
     def hold(
         self, storage: object, size: int, op: str, module: str = "", category: int = UNKNOWN
@@ -222,6 +228,8 @@ class Recorder:
             return ["m", e[1], e[2]]
         if e[0] == "empty":
             return ["e"]
+        if e[0] == "larger":
+            return ["w", e[1], e[2]]
         if len(e) == 1:
             return ["f", e[0]]
         ident, size = e
