@@ -291,13 +291,17 @@ func (c convCase) weightGrad() int64 {
 	// partial filters, or a copy of both maps where that is less
 	case c.pointwise() && c.x[2]*c.x[3]%4 == 0 && c.d.Half():
 		return c.scaled(min(c.x[0]*4*numel(c.w), i+o+16))
-	case c.pointwise() && c.x[2]*c.x[3]%4 == 0:
+	case c.pointwise() && c.x[2]*c.x[3]%4 == 0 && c.x[0]*4*numel(c.w) <= mostSummed:
 		return c.scaled(c.x[0] * 4 * numel(c.w))
 	case c.pointwise():
 		return c.scaled(i + o + 16)
 	}
 	return c.scaled(i + o + w + c.splitK(w) + 700)
 }
+
+// mostSummed is the most that filter gradients kept apart for each sample take: of 3,711 in the
+// table none has more, and 40 that would are made another way.
+const mostSummed = 256 << 20
 
 // splitK is the partial filters of a reduction split over the multiprocessors.
 func (c convCase) splitK(w int64) int64 {

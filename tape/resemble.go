@@ -134,6 +134,8 @@ func (r *relative) after(o *relative, size int64) int64 {
 	switch rest := size - o.maps; {
 	case size <= smallWorkspace:
 		return size
+	case size == o.summed && r.summed > mostSummed:
+		return r.maps
 	case size == o.summed:
 		return r.summed
 	case rest >= o.filter && rest < 3*o.filter:

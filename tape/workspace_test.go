@@ -71,6 +71,25 @@ func TestWorkspacesOfRelatives(t *testing.T) {
 	}
 }
 
+// TestGradientsSummedOverTheBatch: they are kept apart for each sample up to a size only.
+func TestGradientsSummedOverTheBatch(t *testing.T) {
+	gradient := func(batch int64) int64 {
+		c := convCase{x: []int64{batch, 512, 4, 4}, w: []int64{4000, 512, 1, 1},
+			y: []int64{batch, 4000, 4, 4}, d: F32, scale: 1, shape: ConvShape{Stride: 1, Groups: 1}}
+		return c.weightGrad()
+	}
+	if got := gradient(32); got != 32*4*512*4000 {
+		t.Errorf("a batch of 32: %d", got)
+	}
+	if got, maps := gradient(128), int64(128*(512+4000)*16*4); got != maps+16 {
+		t.Errorf("a batch of 128: %d, want %d", got, maps+16)
+	}
+	own, near := relative{maps: 7, summed: mostSummed + 1}, relative{summed: 9000}
+	if got := own.after(&near, 9000); got != 7 {
+		t.Errorf("after a smaller one: %d", got)
+	}
+}
+
 // TestWhichWorkspacesAreCertain: a measured one and the patches of a vision model are; one that a
 // neighbour or a rule stands for makes the peak approximate, and a rule makes it a guess.
 func TestWhichWorkspacesAreCertain(t *testing.T) {
