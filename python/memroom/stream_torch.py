@@ -1,7 +1,10 @@
 """Streams as torch data sets. Loaded only where torch is used."""
 
+import functools
+import math
 import mmap
 import os
+import pickle
 from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
@@ -10,6 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from .passes import Passes
 
 ALIGN = 64  # bytes at which each tensor of a piece begins
+FORMS = 64  # ways to lay out a batch that are kept
 
 
 def dataset(stream: Any) -> Any:
@@ -108,20 +112,20 @@ class Outlet:
     """
 
     def __init__(self) -> None:
-        self.pieces: List[Tuple[int, Any]] = []
+        self.pieces: List[Tuple[Tuple[int, int, int], Any]] = []
 
     def piece(self, size: int) -> Tuple[Tuple[int, int, int], memoryview]:
         """A piece that nobody reads: what the other side finds it by, and its memory."""
-        for fd, memory in self.pieces:
+        for name, memory in self.pieces:
             if memory[0] == 0 and len(memory) >= ALIGN + size:
                 break
         else:
             fd = os.memfd_create("memroom-batch", os.MFD_CLOEXEC)
             os.ftruncate(fd, 1 << (ALIGN + size).bit_length())
-            memory = mmap.mmap(fd, 0)
-            self.pieces.append((fd, memory))
+            name, memory = (os.getpid(), fd, os.fstat(fd).st_ino), mmap.mmap(fd, 0)
+            self.pieces.append((name, memory))
         memory[0] = 1
-        return (os.getpid(), fd, os.fstat(fd).st_ino), memoryview(memory)[ALIGN:]
+        return name, memoryview(memory)[ALIGN:]
 
     def packed(self, batch: Any) -> Any:
         """The batch on its way out; without tensors it is sent as it is."""
@@ -131,29 +135,33 @@ class Outlet:
             return batch
         layout, end = [], 0
         for one in tensors:
-            size = one.numel() * one.element_size()
-            layout.append((end, size, one.dtype, tuple(one.shape)))
-            end += -(-size // ALIGN) * ALIGN
+            layout.append((end, one.numel(), one.dtype, tuple(one.shape)))
+            end += -(-one.numel() * one.element_size() // ALIGN) * ALIGN
         name, memory = self.piece(end)
-        whole = torch.frombuffer(memory, dtype=torch.uint8)
-        for (at, size, dtype, sizes), one in zip(layout, tensors):
-            whole[at : at + size].view(dtype).view(sizes).copy_(one)
-        return Block(name, end, layout, shape)
+        for place, one in zip(layout, tensors):
+            if one.numel():
+                _tensor(memory, *place).copy_(one)
+        return Block(name, end, pickle.dumps((layout, shape)))
 
     def arranger(self, columns: List[Dict[str, Any]]) -> Any:
         """A function that copies a batch out of the server's memory in one piece."""
         known = [(_number(c["dtype"]), tuple(c.get("shape", ()))) for c in columns]
         shape = {c["name"]: Place(at) for at, c in enumerate(columns)}
 
-        def block(rows: int, spans: Any, memory: memoryview, _: bool) -> Block:
-            end = max(spans[at] + spans[at + 1] for at in range(0, len(spans), 2))
-            name, into = self.piece(end)
-            into[:end] = memory[:end]
+        @functools.lru_cache(maxsize=FORMS)
+        def form(rows: int, spans: Any) -> Tuple[int, bytes]:
             layout = [
-                (spans[2 * i], spans[2 * i + 1], dtype, (rows, *sizes))
+                (spans[2 * i], rows * math.prod(sizes), dtype, (rows, *sizes))
                 for i, (dtype, sizes) in enumerate(known)
             ]
-            return Block(name, end, layout, shape)
+            end = max(spans[at] + spans[at + 1] for at in range(0, len(spans), 2))
+            return end, pickle.dumps((layout, shape))
+
+        def block(rows: int, spans: Any, memory: memoryview, _: bool) -> Block:
+            end, how = form(rows, spans)
+            name, into = self.piece(end)
+            into[:end] = memory[:end]
+            return Block(name, end, how)
 
         return block
 
@@ -179,20 +187,33 @@ class Block:
 _pieces: Dict[Tuple[int, int, int], Any] = {}  # of workers, as they were opened here
 
 
-def _unpacked(name: Tuple[int, int, int], size: int, layout: List[Any], shape: Any) -> Any:
+def _unpacked(name: Tuple[int, int, int], size: int, form: bytes) -> Any:
     memory = _pieces.get(name)
     if memory is None:
         for other in [one for one in _pieces if not os.path.exists("/proc/%d" % one[0])]:
             del _pieces[other]
         with open("/proc/%d/fd/%d" % name[:2], "r+b") as file:
             memory = _pieces[name] = mmap.mmap(file.fileno(), 0)
-    copy = bytearray(memoryview(memory)[ALIGN : ALIGN + max(size, 1)])
-    whole = torch.frombuffer(copy, dtype=torch.uint8)
+    copy = bytearray(memoryview(memory)[ALIGN : ALIGN + size])
     memory[0] = 0
-    return _placed(
-        shape,
-        [whole[at : at + size].view(dtype).view(sizes) for at, size, dtype, sizes in layout],
-    )
+    layout, shape = _form(form)
+    return _placed(shape, [_tensor(copy, *place) for place in layout])
+
+
+@functools.lru_cache(maxsize=FORMS)
+def _form(form: bytes) -> Any:
+    """Where the tensors of a batch lie and what it is made of. Most batches of a pass have the same,
+    and unpickling it takes longer than all else."""
+    return pickle.loads(form)
+
+
+def _tensor(memory: Any, at: int, count: int, dtype: Any, sizes: Any) -> Any:
+    """A tensor on this memory. It is no view of another tensor, which would take three times as
+    long and not let a gradient flow through what is changed in place."""
+    if not count:
+        return torch.empty(sizes, dtype=dtype)
+    flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=at)
+    return flat if len(sizes) == 1 else flat.view(sizes)
 
 
 def _taken(value: Any, tensors: List[Any]) -> Any:
