@@ -5,10 +5,12 @@ import math
 import mmap
 import os
 import pickle
+import sys
 from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset, default_collate, default_convert, get_worker_info
+from torch.utils.data._utils.fetch import _BaseDatasetFetcher
 
 from .passes import Passes
 
@@ -34,6 +36,10 @@ class Batches(IterableDataset):
             stream.passes = Passes()
 
     def __iter__(self) -> Iterator[Any]:
+        return self._batches(_collating(sys._getframe(1).f_locals.get("self")))
+
+    def _batches(self, collating: bool) -> Iterator[Any]:
+        """The batches; where somebody's function looks at them in the worker, as they are."""
         worker = get_worker_info()
         if worker is None:
             for batch in self.stream._iterate(0, 1):
@@ -43,12 +49,13 @@ class Batches(IterableDataset):
         self._agree(seed, self.number)
         if self.outlet is None and hasattr(os, "memfd_create"):
             self.outlet = Outlet()
-        if _plain(self.stream) and self.outlet:
-            yield from self.stream._iterate(worker.id, worker.num_workers, self.outlet.arranger)
+        outlet = None if collating else self.outlet
+        if _plain(self.stream) and outlet:
+            yield from self.stream._iterate(worker.id, worker.num_workers, outlet.arranger)
             return
         for batch in self.stream._iterate(worker.id, worker.num_workers):
             tensors = _tensors(batch)
-            yield self.outlet.packed(tensors) if self.outlet else tensors
+            yield outlet.packed(tensors) if outlet else tensors
 
     def _agree(self, seed: int, number: int) -> None:
         """All workers of a pass read the same epoch, and the next pass the next one."""
@@ -89,6 +96,19 @@ class Batches(IterableDataset):
         for one, stream in _each(state, self.stream):
             stream._done = int(one.get("done", 0))
         self.loaded = worker is not None
+
+
+def _collating(fetcher: Any) -> bool:
+    """Whether what a DataLoader takes from us goes to a function before it is sent."""
+    if not isinstance(fetcher, _BaseDatasetFetcher):
+        return True
+    if fetcher.collate_fn is default_collate:
+        raise ValueError(
+            "the batches of a stream are made already, and a DataLoader would make batches of "
+            "batches: write DataLoader(stream.torch(), batch_size=None, num_workers=...), and how "
+            "many rows a batch has in memroom.Stream(..., batch_size=1024)"
+        )
+    return fetcher.collate_fn is not default_convert
 
 
 def _each(state: Dict[str, Any], stream: Any) -> List[Tuple[Dict[str, Any], Any]]:

@@ -254,6 +254,33 @@ class Parts(Case):
         self.assertEqual((tuple(x.shape), x.dtype, y.dtype), ((64, 6), torch.float32, torch.int64))
         self.assertTrue(torch.equal(x[:, 1], y.float()))
 
+    def test_loaders_that_collate(self):
+        """A function of the user sees tensors, with and without workers. Batches of batches, which
+        a DataLoader makes where batch_size=None is forgotten, are refused with what to write."""
+        from torch.utils.data import DataLoader
+
+        def summed(batch):
+            return int(batch["id"].sum())
+
+        def joined(batches):
+            return [int(one) for batch in batches for one in batch["id"]]
+
+        for workers in (0, 2):
+            stream = self.table()
+            loader = DataLoader(
+                stream.torch(), batch_size=None, num_workers=workers, collate_fn=summed
+            )
+            self.assertEqual(sum(loader), sum(range(5000)))
+            pairs = DataLoader(
+                self.table().torch(), batch_size=2, num_workers=workers, collate_fn=joined
+            )
+            seen = [row for rows in pairs for row in rows]
+            self.assertEqual(sorted(seen), [*range(5000)])
+            with self.assertRaisesRegex(ValueError, "batch_size=None"):
+                next(iter(DataLoader(stream.torch(), num_workers=workers)))
+        pair = next(iter(DataLoader(stream.select("id").torch(), batch_size=None, num_workers=1)))
+        self.assertFalse(pair["id"]._is_view())
+
     def test_batches_of_workers_may_be_kept(self):
         """Their memory is used again: what was read stays, whatever map() has made of it."""
         from torch.utils.data import DataLoader
