@@ -160,9 +160,17 @@ for stop in ({"training_iteration": 5}, {"a/b": 4}, lambda trial, result: result
              "v": tune.choice(given)}
 r = tune.run(lambda config: {"loss": 1}, config={"x": 1}, stop={"nothing": 5}, verbose=0)
 print("NAMED", "nothing" in str(r.errors), r.trials[0].status)
+r = tune.run(lambda config: {"loss": 1, "whole": np.int64(3), "far": np.float32("inf"),
+             "grid": np.arange(4).reshape(2, 2)}, config={"x": 1}, verbose=0)
+far = r.get_best_trial("far", "min", filter_nan_and_inf=False).metrics
+try:
+    r.get_best_trial("far", "min")
+except RuntimeError as error:
+    print("SAID", far["far"], repr(far["whole"]), far["grid"], error)
 `)
 	if err != nil || strings.Count(out, "[] True") != 4 || !strings.Contains(out, "REACHED 24 []") ||
-		!strings.Contains(out, "NAMED True ERROR") {
+		!strings.Contains(out, "NAMED True ERROR") || !strings.Contains(out,
+		"SAID inf 3 [[0, 1], [2, 3]] no trial finished with a value of far: does the training") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -198,12 +206,16 @@ def train(config):
 r = tune.run(train, config={"said": tune.grid_search([(5,), ({"loss": [1, 2]},),
     ({"loss": 10 ** 400},), ({"loss": "good"},)])}, metric="loss", mode="min", verbose=0)
 print("REPORTS", [str(e)[:40] for e in r.errors])
+try:
+    r.get_best_trial()
+except RuntimeError as error:
+    print("BEST", error)
 `)
 	want := "REPORTS ['report takes a dict of metrics, not 5', 'report: loss=[1, 2] is no number, and " +
 		"tr', 'report: loss=100000000000000000000000000', " +
 		`"report: loss='good' is text, and trials "]`
 	if err != nil || strings.Contains(out, "TAKEN") || strings.Contains(out, "UNCLEAR") ||
-		!strings.Contains(out, want) {
+		!strings.Contains(out, want) || !strings.Contains(out, "4 of 4 failed, the first with TypeError") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -429,7 +441,8 @@ print("SEARCHED", [t.config["o"]["x"] for t in r] == [t.params["o/x"] for t in o
 `)
 	for _, want := range []string{"HEARD [0, 'TERMINATED', 1, 'ERROR', 2] [KeyError('nothing there')] " +
 		"[['kept', 'heard', 'd00000'], ['kept', 'heard', 'd00001']]", "LOSS", "t00001",
-		"SEARCHED True {7} {(1, 2)} {'COMPLETE'}", "SEEDS True"} {
+		"SEARCHED True {7} {(1, 2)} {'COMPLETE'}", "SEEDS True",
+		"tune: trial 4 has o/x="} {
 		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("%v, want %s\n%s", err, want, out)
 		}

@@ -12,6 +12,7 @@ import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import schedulers
+from .config import note
 from .meeting import Meeting, connect
 from .session import Checkpoint, exploited, put
 from .space import flat
@@ -145,8 +146,13 @@ class Driver:
         return dict(answer, name=str(trial))
 
     def _proposed(self, trial: Trial) -> Optional[Dict[str, Any]]:
+        """The settings of the next trial. The study's own table knows of a number alone."""
         found = self.study.search.searcher.suggest(trial.trial_id)
-        return merged(self.study.config, found) if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            return None
+        settings = ("%s=%.100r" % pair for pair in flat(found).items())
+        note("trial %d has %s" % (int(trial.trial_id), " ".join(settings)))
+        return merged(self.study.config, found)
 
     def _named(self, trial: Trial) -> None:
         study = self.study

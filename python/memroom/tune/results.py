@@ -78,25 +78,25 @@ class Result:
         best: Checkpoint = (min if mode == "min" else max)(known, key=lambda pair: pair[0])[1]
         return best
 
-    def scoped(self, metric: str, mode: str, scope: str) -> Optional[float]:
+    def scoped(self, metric: str, mode: str, scope: str, finite: bool = True) -> Optional[float]:
         """The trial's value by a rule: its last, its best, a mean."""
         values = [flat(said).get(metric) for said in self.history]
         if not values:
             values = [self.metrics.get(metric)]
-        finite: List[Any] = [v for v in values if _number(v)]
+        known: List[Any] = [v for v in values if _number(v, finite)]
         if scope == "last":
-            return values[-1] if _number(values[-1]) else None
-        if not finite:
+            return values[-1] if _number(values[-1], finite) else None
+        if not known:
             return None
         if scope == "all":
-            answer: Optional[float] = (min if mode == "min" else max)(finite)
+            answer: Optional[float] = (min if mode == "min" else max)(known)
             return answer
-        count = {"avg": len(finite), "last-5-avg": 5, "last-10-avg": 10}.get(scope)
+        count = {"avg": len(known), "last-5-avg": 5, "last-10-avg": 10}.get(scope)
         if count is None:
             raise ValueError(
                 "scope must be last, all, avg, last-5-avg or last-10-avg, not %r" % scope
             )
-        return statistics.fmean(finite[-count:])
+        return statistics.fmean(known[-count:])
 
     last_result = property(lambda self: self.metrics)
     local_path = logdir = property(lambda self: self.path)
@@ -170,13 +170,15 @@ class ResultGrid:
             raise ValueError("which metric? get_best_result(metric='loss', mode='min')")
         if mode not in ("min", "max"):
             raise ValueError("mode must be min or max, not %r" % (mode,))
-        known = [(r.scoped(metric, mode, scope), r) for r in self._results if not r.error]
+        ended = [r for r in self._results if not r.error]
+        known = [(r.scoped(metric, mode, scope, filter_nan_and_inf), r) for r in ended]
         scored = [(v, r) for v, r in known if v is not None]
         if not scored:
-            raise RuntimeError(
-                "no trial finished with a value of %s: does the training function report it under "
-                "this name?" % metric
-            )
+            why = "does the training function report it under this name?"
+            if self.errors:
+                count = (self.num_errors, len(self))
+                why = "%d of %d failed, the first with %.300r" % (*count, self.errors[0])
+            raise RuntimeError("no trial finished with a value of %s: %s" % (metric, why))
         return (min if mode == "min" else max)(scored, key=lambda pair: pair[0])[1]
 
     def get_dataframe(
@@ -197,8 +199,8 @@ class ResultGrid:
         return pandas().DataFrame(rows)
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+def _number(value: Any, finite: bool = True) -> bool:
+    return isinstance(value, (int, float)) and (math.isfinite(value) or not finite)
 
 
 class ExperimentAnalysis(ResultGrid):

@@ -347,6 +347,11 @@ def _json(value: Any) -> Any:
         return [_json(v) for v in value]
     if isinstance(value, dict):
         return {str(k): _json(v) for k, v in value.items()}
+    for plain in ("item", "tolist"):  # of NumPy and torch: one number as it is, an array as lists
+        try:
+            return _json(getattr(value, plain)())
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            pass
     number = _number(value)
     return repr(value) if number is None else number
 
