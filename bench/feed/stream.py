@@ -127,10 +127,13 @@ def memroom_torch(path):
     import torch
 
     stream = memroom.Stream(path, batch_size=BATCH, budget="128MiB", window="16MiB", shuffle=True)
+    batches = iter(torch.utils.data.DataLoader(stream.torch(), batch_size=None, num_workers=2))
+    batch = next(batches)  # the workers run: starting them is no reading
     yield stream.schema
-    for batch in torch.utils.data.DataLoader(stream.torch(), batch_size=None, num_workers=2):
+    while batch is not None:
         first = next(iter(batch.values()))
         yield first[:, 0] if first.ndim > 1 else first
+        batch = next(batches, None)
 
 
 def arrays(batch):
@@ -480,7 +483,7 @@ def main():
     parser.add_argument("--formats", default=",".join(FORMATS))
     parser.add_argument("--seconds", type=float, default=8, help="most for one reader")
     parser.add_argument("--step", type=float, default=0, help="milliseconds of work a batch")
-    parser.add_argument("--only", help="one reader, such as memroom")
+    parser.add_argument("--only", nargs="+", help="these readers, such as memroom")
     parser.add_argument("--repeat", type=int, default=3, help="runs of ours; the median is printed")
     parser.add_argument("--reader")
     parser.add_argument("--path")
@@ -497,7 +500,7 @@ def main():
             path = os.path.join(folder, "a." + form)
             found = {}
             for reader, (_, known) in READERS.items():
-                if form in known and arguments.only in (None, reader):
+                if form in known and reader in (arguments.only or READERS):
                     found[reader] = several(arguments, form, reader, path)
             if not arguments.only:
                 verdicts(form, {name: got for name, got in found.items() if got})
