@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
-from .data import asked_for, decodes, hub_datasets, trains
+from .data import asked_for, decodes, hub_datasets, iterated, trains
 from .evidence import few_rounds
 from .findings import Finding, after, finding
 from .names import FUNCTIONS, constant, key, keyword, method, own, pairs, walk
@@ -34,6 +34,10 @@ _PASSES = frozenset(
     "squeeze float double long half drop dropna fillna to_numpy copy clone train_test_split "
     "sample shuffle convert_to_tensor fit_transform transform normalize list tuple float32".split()
 )
+_VIEWS = frozenset(
+    "asarray ascontiguousarray from_numpy as_tensor reshape transpose permute expand_dims unsqueeze "
+    "squeeze train_test_split list tuple".split()
+)
 _SUMMARIES = frozenset("shape size dtype ndim columns index name names keys".split())
 _LABELS = re.compile(
     r"label|target|path|name|file|(^|_)ids?($|_)|(^|_)y($|_)|vocab|mask|meta|weight|model|"
@@ -55,6 +59,7 @@ class Read:
         self.node, self.kind, self.call = node, kind, call
         self.name = ""  # the first variable that holds it
         self.streamed = ""  # the class that hands it out as if it were streamed
+        self.copies: Set[int] = set()  # lines that make another array of all of it
         self.trains = False
 
 
@@ -93,6 +98,8 @@ class Followed:
         elif isinstance(s, ast.Assign):
             for t, value in pairs(s):
                 held = self.of(value, s)
+                for r in held if _copies(value) else ():
+                    r.copies.add(s.lineno)
                 name = key(t)
                 if name:
                     self._put(s, name, held)
@@ -145,7 +152,7 @@ class Followed:
                 return self.of(node.value, s)
             return found
         if isinstance(node, ast.Subscript):
-            if _everything(node) and self._is_hdf(node.value, s):
+            if _everything(node) and self._made_by(node.value, "h5py.File"):
                 return self._read(node, "hdf", node)
             return self.of(node.value, s)
         if isinstance(node, ast.BinOp):
@@ -180,6 +187,9 @@ class Followed:
         if self._decoded(node.elt, s) and not few_rounds(node, self.file):
             return self._read(node, "files")
         over = node.generators[0].iter
+        opened = self._made_by(over, "open")
+        if opened is not None:
+            return self._read(node, "lines", opened)
         if isinstance(over, ast.Subscript) and key(over.value) in hub_datasets(self.file):
             if any(isinstance(n, ast.Call) for n in walk(node.elt)):
                 return self._read(node, "rows")
@@ -191,18 +201,27 @@ class Followed:
         )
         return drawn if whole else set()
 
-    def _is_hdf(self, node: Any, s: Any) -> bool:
-        """f["x"] of f = h5py.File(...)"""
+    def _made_by(self, node: Any, opener: str) -> Any:
+        """The call of open(...) behind f, and behind f["x"]"""
         while isinstance(node, ast.Subscript):
             node = node.value
         name = key(node)
-        return name is not None and any(
-            (self.file.callee(c) or "") == "h5py.File"
+        calls = (
+            c
             for x in self.file.statements
-            if isinstance(x, (ast.With, ast.Assign))
+            if name is not None and isinstance(x, (ast.With, ast.Assign))
             for c, t in _opened(x)
-            if key(t) == name
+            if key(t) == name and (self.file.callee(c) or "") == opener
         )
+        return next(calls, None)
+
+
+def _copies(value: Any) -> bool:
+    """x / 255, x.astype("float32"), np.concatenate([x, y])"""
+    return any(
+        isinstance(n, ast.BinOp) or isinstance(n, ast.Call) and method(n) in _PASSES - _VIEWS
+        for n in walk(value)
+    )
 
 
 def _opened(s: Any) -> List[Tuple[Any, Any]]:
@@ -235,6 +254,8 @@ def _into_training(file: Any, known: Followed) -> None:
         if _is_stream(file, c) or any("Dataset" in (file.dotted(b) or "") for b in c.bases)
     }
     for s in file.statements:
+        for r in known.of(iterated(s.iter), s) if isinstance(s, ast.For) and _trains(s) else ():
+            r.trains = True
         for call in [n for n in own(s) if isinstance(n, ast.Call)]:
             name = method(call)
             given: List[Any] = []
@@ -262,7 +283,7 @@ def _into_training(file: Any, known: Followed) -> None:
             for r in known.held.get((c, key(n) or ""), ()) if isinstance(n, ast.Attribute) else ():
                 if _is_stream(file, c):
                     r.trains, r.streamed = True, c.name
-                elif r.kind != "files":  # data.samples_read_whole knows those
+                elif r.kind not in ("files", "lines"):  # other rules know those
                     r.trains = True
 
 
@@ -356,11 +377,29 @@ def _words(file: Any, r: Read) -> str:
         what = "every row is worked on before the first step and kept in `%s`" % (
             r.name or "a list"
         )
+    elif r.kind == "lines":
+        what = "every line of `%s` is kept in `%s` before the first step" % (
+            _code(r.call),
+            r.name or "a list",
+        )
     else:
         what = "`%s` brings the whole data set into memory before the first step" % _code(r.call)
     if r.streamed:
         what += ", and `%s` only cuts batches from it" % r.streamed
-    return "%s: %s" % (what, _cure(file, r))
+    return "%s: %s%s" % (what, _cure(file, r), _copied(r))
+
+
+def _copied(r: Read) -> str:
+    lines = sorted(r.copies)
+    if not lines:
+        return ""
+    names = ", ".join(map(str, lines[:3])) + (", ..." if len(lines) > 3 else "")
+    many = len(lines) > 1
+    return "; line%s %s make%s a copy of all of it: do that with each batch" % (
+        "s" if many else "",
+        names,
+        "" if many else "s",
+    )
 
 
 def _cure(file: Any, r: Read) -> str:
@@ -377,7 +416,7 @@ def _cure(file: Any, r: Read) -> str:
         if given.rstrip("\"'").endswith(".npz") or _has_keys(file, r.name):
             return "arrays in an .npz cannot be mapped; save them as .npy and map those"
         return '`np.load(%s, mmap_mode="r")` reads only what a batch needs' % given
-    if name in ("read_csv", "read_table", "read_json", "read_parquet"):
+    if name in ("read_csv", "read_table", "read_json", "read_parquet", "open"):
         return "`memroom.Stream(%s)` brings rows as they are needed" % given
     return "store it in a form that is read by rows (.npy mapped, Arrow, HDF5)"
 
@@ -393,7 +432,12 @@ def _has_keys(file: Any, name: str) -> bool:
 def _mapped(file: Any, r: Read) -> Optional[List[List[Any]]]:
     """The edit that maps the file: `mmap_mode="r"` behind the arguments of np.load"""
     call = r.call
-    if r.kind != "file" or not isinstance(call, ast.Call) or key(call.func) != "np.load":
+    if (
+        r.kind != "file"
+        or r.copies
+        or not isinstance(call, ast.Call)
+        or key(call.func) != "np.load"
+    ):
         return None
     if _has_keys(file, r.name) or len(call.args) != 1 or call.keywords:
         return None

@@ -14,10 +14,11 @@ from typing import Any, Iterator
 
 from ..findings import Finding, finding
 from ..flow import scopes
+from ..names import constant
 
 
 def collector(file: Any) -> Iterator[Finding]:
-    """gc.disable() and no collect() in a file that trains"""
+    """gc.disable() or gc.set_threshold(0), and no collect() in a file that trains"""
     off = None
     for n in file.nodes:
         if not isinstance(n, ast.Call):
@@ -25,7 +26,8 @@ def collector(file: Any) -> Iterator[Finding]:
         name = file.callee(n) or ""
         if name in ("gc.enable", "gc.collect"):
             return
-        if name == "gc.disable":
+        nothing = name == "gc.set_threshold" and n.args and constant(n.args[0]) == 0
+        if name == "gc.disable" or nothing:
             off = off or n
     if off is not None and any(scope.trains for scope in scopes(file)):
         yield finding(

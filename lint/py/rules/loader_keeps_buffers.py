@@ -34,7 +34,9 @@ def buffers_kept(file: Any) -> Iterator[Finding]:
                 continue
             for s in in_order(f.body):
                 name, value = _kept_piece(s)
-                if not name or not name.startswith("self.") or not _of_file(f, value):
+                if not name or not name.startswith("self."):
+                    continue
+                if not _of_file(f, value) and not _handed_out(file, f, value):
                     continue
                 if _evicts(c, name) or _limited(c, name) or NOTES.search(name):
                     continue
@@ -81,6 +83,23 @@ def _of_file(f: Any, value: Any) -> bool:
         )
         and not _is_small(s.value)
         for s in in_order(f.body)
+    )
+
+
+def _handed_out(file: Any, f: Any, value: Any) -> bool:
+    """Is this an array that is made here, and yielded whole?"""
+    name = key(value)
+    made = any(
+        isinstance(n, ast.Call) and (file.callee(n) or "").startswith(("numpy.", "torch."))
+        for s in in_order(f.body)
+        if isinstance(s, ast.Assign) and any(key(t) == name for t in s.targets)
+        for n in walk_here(s.value)
+    )
+    return made and any(
+        isinstance(n, ast.Name) and n.id == name
+        for y in walk_here(f)
+        if isinstance(y, ast.Yield) and y.value is not None and not _is_small(y.value)
+        for n in walk_here(y.value)
     )
 
 

@@ -101,8 +101,8 @@ def of_tensorflow(file: Any) -> Iterator[Finding]:
         yield finding(
             "outputs-kept-on-card",
             s,
-            "`%s` keeps the model's output of every batch on the device: "
-            "`%s.append(output.numpy())`, or only what the metric needs" % (name, name),
+            "`%s` keeps tensors of every batch on the device: `%s.append(value.numpy())` on the host, "
+            "or only the number that is needed" % (name, name),
             hint=True,
         )
 
@@ -128,9 +128,20 @@ def _is_output(loop: Any, value: Any) -> bool:
     if not isinstance(value, ast.Call):
         return False
     called = key(value.func) or ""
-    drawn = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
+    new = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)}
+    new |= {
+        k
+        for s in in_order(loop.body)
+        if isinstance(s, ast.Assign)
+        for k in map(key, targets(s))
+        if k
+    }
     given = {n.id for a in value.args for n in walk(a) if isinstance(n, ast.Name)}
-    return bool(re.search(r"(^|[._])(model|net|network|encoder)$", called)) and bool(drawn & given)
+    return bool(_MAKES.search(called)) and bool(new & given)
+
+
+# A network's results, and gradients of a tape
+_MAKES = re.compile(r"(^|[._])(model|net|network|encoder|t(ape)?\.gradient)$")
 
 
 def _makes_dict(value: Any) -> bool:

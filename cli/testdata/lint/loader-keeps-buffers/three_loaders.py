@@ -52,3 +52,15 @@ def train(model, optimizer, paths):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+class Noise:
+    def __init__(self, rounds, width):
+        self.rounds, self.width = rounds, width
+        self.made = []
+
+    def __iter__(self):
+        for _ in range(self.rounds):
+            block = np.random.normal(size=(32, self.width))
+            self.made.append(block)  # expect: loader-keeps-buffers
+            yield torch.from_numpy(block)
