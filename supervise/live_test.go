@@ -369,6 +369,38 @@ func TestLeaksOfALightningModule(t *testing.T) {
 	c.check(t, c.watched(w, python, w.file("keeps.py", keepsInLightning)))
 }
 
+// keepsInALoader trains on samples that a data set keeps, which only the head of the loop knows.
+const keepsInALoader = `
+import time, numpy, torch, record
+from torch.utils.data import DataLoader, Dataset
+class Clips(Dataset):
+    def __init__(self): self.cache = {}
+    def __len__(self): return 100000
+    def __getitem__(self, i):
+        if i not in self.cache:
+            self.cache[i] = numpy.random.rand(2000).astype("float32")
+        return torch.from_numpy(self.cache[i])
+model = torch.nn.Linear(2000, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+for step, x in enumerate(DataLoader(Clips(), batch_size=16)):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+    time.sleep(0.005)
+    if step >= 200 and step % 20 == 0 and record.says(): break
+print("done")
+`
+
+// TestLeaksOfADataSetWithoutAName: what a data set keeps is named by its class where no variable of
+// the program leads to it.
+func TestLeaksOfADataSetWithoutAName(t *testing.T) {
+	python := testenv.Python(t, "torch", "numpy")
+	w := newWorkshop(t, ourselves)
+	w.oneThread()
+	c := liveCase{kind: "leak", says: []string{"held by `Clips.cache` (dict of ", "keeps.py:9"}}
+	c.check(t, c.watched(w, python, w.file("keeps.py", keepsInALoader)))
+}
+
 // buildsTorch trains one model after the other and keeps the best one, or all of them.
 const buildsTorch = `
 import dataclasses, itertools, sys, time, torch, record

@@ -87,6 +87,11 @@ def _begins(iterator: Any, loader: torch.utils.data.DataLoader[Any]) -> None:
         line=line,
     )
     waiting[id(iterator)] = facts, MEASURED
+    data = loader.dataset
+    if type(data).__module__.startswith("torch."):  # a Subset
+        data = getattr(data, "dataset", data)
+    if workers == 0:
+        holders.made(data)
 
 
 def _has_card() -> bool:

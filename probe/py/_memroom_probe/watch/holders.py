@@ -47,9 +47,9 @@ _PYTHONS = 1 << 9  # of a class's flags: it was made by a class statement
 _OPTIMIZED = 1  # of a code object's flags: its frame's variables are not a dictionary by themselves
 
 
-# modules of the program's own classes
-_modules: list[weakref.ref[torch.nn.Module]] = []
-_own: dict[type, bool] = {}  # class of a module -> whether the program has written it
+# modules and data sets of the program's own classes
+_modules: list[weakref.ref[Any]] = []
+_own: dict[type, bool] = {}  # class of one -> whether the program has written it
 
 
 class Holder:
@@ -431,9 +431,10 @@ def kind_is_deque(thing: object) -> bool:
     return issubclass(type(thing), collections.deque)
 
 
-def made(module: torch.nn.Module) -> None:
-    """A module has got a part. Those of the program's own classes are where its attributes are
-    looked for: in a large library no variable of the program may lead to them.
+def made(module: object) -> None:
+    """A module has got a part, or a loader begins to read a data set. Those of the program's own
+    classes are where its attributes are looked for: in a large library, or in the head of a loop,
+    no variable of the program may lead to them.
     """
     kind = type(module)
     own = _own.get(kind)
