@@ -169,8 +169,8 @@ func howWorkers(job Job, after Setup) How {
 		workers = fmt.Sprint(after.Workers)
 	}
 	if job.Framework == TensorFlow {
-		return How{Code: "model.fit(dataset, workers=1, max_queue_size=2, use_multiprocessing=False)   # " +
-			"Keras 2"}
+		return How{Code: lines("dataset = dataset.map(function, num_parallel_calls=1).batch(batch).prefetch(1)",
+			"model.fit(dataset, workers=1, max_queue_size=2, use_multiprocessing=False)   # Keras 2's Sequence")}
 	}
 	how := How{Code: "DataLoader(dataset, batch_size=batch, num_workers=" + workers + ")"}
 	if job.Trainer == Transformers {

@@ -32,11 +32,18 @@ def install(remedies: Any, say: Callable[..., Any]) -> None:
             of_keras.apply(keras, remedies, say)
 
     def with_tensorflow(tensorflow: Any) -> None:
-        if "tensorflow" not in done and any(r.get("id") == "micro_batch" for r in remedies):
-            done.append("tensorflow")
+        if "tensorflow" in done:
+            return
+        done.append("tensorflow")
+        asked = {r.get("id") for r in remedies}
+        if "micro_batch" in asked:
             from .remedies import keras_calls
 
             keras_calls.watch_tapes(tensorflow, say)
+        if "dataloader_workers" in asked:
+            from .remedies import tf_data
+
+            tf_data.install(tensorflow, say)
 
     def before_tensorflow(_: Any) -> None:
         from .memory import heap

@@ -8,7 +8,7 @@ os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", KERAS_BACKEND="tensorflow", TF_NUM_I
 import keras
 import numpy as np
 import tensorflow as tf
-from _memroom_probe.fit.remedies import keras_calls, of_keras
+from _memroom_probe.fit.remedies import keras_calls, of_keras, tf_data
 
 
 def network(normalised=False):
@@ -418,6 +418,62 @@ class Loops(unittest.TestCase):
                 base.run, tf.GradientTape.gradient = original, gradient
         self.assertEqual([kind for kind, _ in self.told], ["declined"])
         self.assertIn("session of TensorFlow 1", self.told[0][1])
+
+
+class Pipelines(unittest.TestCase):
+    """tf.data works on one element at a time and reads one ahead; the elements stay."""
+
+    def setUp(self):
+        self.dataset, self.told = tf.data.Dataset, []
+        self.originals = {
+            name: getattr(self.dataset, name) for name in ("map", "batch", "prefetch")
+        }
+
+    def tearDown(self):
+        for name, original in self.originals.items():
+            setattr(self.dataset, name, original)
+
+    def elements(self, function, where):
+        """What a pipeline hands out, and how many elements it works on or keeps at a time."""
+        mapped = self.dataset.range(40).shuffle(40, seed=3)
+        mapped = mapped.map(function, *where.get("args", ()), **where.get("kwargs", {}))
+        batched = mapped.batch(4, False, 8)
+        ahead = batched.prefetch(buffer_size=tf.data.AUTOTUNE)
+        numbers = [
+            int(n)
+            for n in (mapped._num_parallel_calls, batched._num_parallel_calls, ahead._buffer_size)
+        ]
+        return [list(map(float, rows)) for rows in ahead], numbers
+
+    def with_one(self):
+        tf_data.install(tf, lambda kind, text, **f: self.told.append((kind, f["equivalence"])))
+
+    def test_same_elements(self):
+        for where in (
+            {"args": (8,)},
+            {"kwargs": {"num_parallel_calls": tf.data.AUTOTUNE}},
+        ):
+            self.tearDown()
+            want, before = self.elements(lambda n: tf.cast(n, tf.float32) * 2, where)
+            self.assertNotIn(1, before)
+            self.told.clear()
+            self.with_one()
+            got, after = self.elements(lambda n: tf.cast(n, tf.float32) * 2, where)
+            self.assertEqual(got, want)
+            self.assertEqual(after, [1, 1, 1])
+            self.assertEqual(self.told, [("applied", "exact")])
+
+    def test_what_draws_is_told(self):
+        self.with_one()
+        self.elements(lambda n: tf.random.uniform(()), {"args": (8,)})
+        self.assertEqual(self.told[0], ("applied", "expected"))
+
+    def test_what_is_one_already_stays(self):
+        self.with_one()
+        self.assertEqual(
+            [int(n) for n in self.dataset.range(3).map(lambda n: n).prefetch(1)], [0, 1, 2]
+        )
+        self.assertEqual(self.told, [])
 
 
 if __name__ == "__main__":
