@@ -110,6 +110,40 @@ class Accumulation(unittest.TestCase):
             self.assertSame(whole.get_weights(), pieces.get_weights())
             self.assertSame(before, after)
 
+    def test_probabilities_near_0_and_1(self):
+        """Keras' losses take the logits behind a softmax or sigmoid, where 1e-7 would be the least
+        probability: those of the pieces, too.
+        """
+
+        def sure(activation, eager):
+            keras.utils.set_random_seed(0)
+            start = keras.initializers.RandomNormal(stddev=20)
+            units = 3 if activation == "softmax" else 1
+            layer = keras.layers.Dense(units, activation, kernel_initializer=start)
+            model = keras.Sequential([keras.Input((8,)), layer])
+            loss = "sparse_categorical" if activation == "softmax" else "binary"
+            rate = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
+            model.compile(
+                keras.optimizers.SGD(rate),
+                loss + "_crossentropy",
+                run_eagerly=eager,
+                jit_compile=False,
+            )
+            return model
+
+        self.y = self.y % 2
+        for activation in ("softmax", "sigmoid"):
+            for eager in (False, True):
+                self.tearDown()
+                whole, pieces = sure(activation, eager), sure(activation, eager)
+                before = self.run_fit(whole).history["loss"]
+                self.assertGreater(before[0], 16.2)  # more than the least probability could cost
+                self.with_pieces()
+                after = self.run_fit(pieces).history["loss"]
+                self.assertIn("each computed again", self.told[-1][1])
+                self.assertSame(before, after)
+                self.assertSame(whole.get_weights(), pieces.get_weights())
+
     def test_schedules(self):
         """A learning rate that follows the steps goes down by batches, not by their pieces."""
 

@@ -191,6 +191,7 @@ class Cut:
         self.rows: Optional[int] = self.flat[ranked[0]].shape[0] if ranked else None  # None: open
         self.places = [n for n in ranked if self.flat[n].shape[0] == self.rows]
         self.structure: Any = None  # of the outputs
+        self.logits: List[int] = []  # numbers of the outputs whose logits Keras notes
 
     def why_not(self) -> Optional[str]:
         tf = self.tf
@@ -225,10 +226,15 @@ class Cut:
         return self.on_all(flat)
 
     def on_all(self, flat: List[Any]) -> List[Tensor]:
+        """The outputs, and behind them the logits that Keras notes on probabilities: its losses
+        take those, where probabilities would be clipped.
+        """
         args, kwargs = self.tf.nest.pack_sequence_as(self.given, flat)
         with _inside():
             self.structure = self.call(*args, **kwargs)
-        return [t for t in self.tf.nest.flatten(self.structure) if t is not None]
+        outputs = [t for t in self.tf.nest.flatten(self.structure) if t is not None]
+        self.logits = [n for n, t in enumerate(outputs) if hasattr(t, "_keras_logits")]
+        return outputs + [outputs[n]._keras_logits for n in self.logits]
 
     def run(self, pieces: int) -> Any:
         """The call in pieces; what it returns is what the whole call would."""
@@ -292,6 +298,8 @@ class Cut:
 
         outputs = tf.custom_gradient(whole)(*inputs)
         left = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        for n in reversed(self.logits):
+            left[n]._keras_logits = left.pop()
         flat = [None if t is None else left.pop(0) for t in tf.nest.flatten(self.structure)]
         return tf.nest.pack_sequence_as(self.structure, flat)
 
