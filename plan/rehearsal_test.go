@@ -120,8 +120,8 @@ func TestRehearsalPredicts(t *testing.T) {
 	}
 }
 
-// TestWorkspacesThatMayBeLarger: they move the upper end of the interval and nothing else, as far as
-// there is room.
+// TestWorkspacesThatMayBeLarger: they move the upper end of the interval and nothing else, as far
+// as there is room.
 func TestWorkspacesThatMayBeLarger(t *testing.T) {
 	target := Target{Card: DefaultCard(), Alloc: allocsim.DefaultConfig(), Torch: "2.11"}
 	capped := target
