@@ -222,8 +222,8 @@ def _unpacked(name: Tuple[int, int, int], size: int, form: bytes) -> Any:
 
 @functools.lru_cache(maxsize=FORMS)
 def _form(form: bytes) -> Any:
-    """Where the tensors of a batch lie and what it is made of. Most batches of a pass have the same,
-    and unpickling it takes longer than all else."""
+    """Where the tensors of a batch lie and what it is made of. Most batches of a pass have the
+    same, and unpickling it takes longer than all else."""
     return pickle.loads(form)
 
 
