@@ -73,10 +73,10 @@ func (x *Explanation) advise(saving Saving) {
 			}
 		}
 		if of == ofStates && x.facts != nil && vague.MatchString(a.How.Args) && a.How.Env+a.How.Code == "" {
-			a.Title, a.How.Args = "smaller or fewer states", x.facts.statesLess()
-			if a.How.Args == "" {
+			if x.facts.says("lora", "peft", "adapter", "fsdp", "zero", "8bit", "8-bit") {
 				continue
 			}
+			a.Title, a.How.Args = "smaller or fewer states", "sharding over cards (FSDP, ZeRO), an 8-bit optimizer, or adapters (LoRA)"
 		}
 		if saving != nil {
 			if low, high, ok := saving(r); ok {
@@ -109,6 +109,11 @@ func (x *Explanation) advise(saving Saving) {
 	}
 	if x.facts != nil && saving == nil {
 		x.placed()
+		if x.Cause == CauseUnknown { // a batch that the text does not show comes last
+			slices.SortStableFunc(x.Remedies, func(a, b Advice) int {
+				return strings.Count(a.How.Args, "HALF_") - strings.Count(b.How.Args, "HALF_")
+			})
+		}
 	}
 	x.Remedies = x.Remedies[:min(len(x.Remedies), x.most(saving))]
 }
@@ -223,21 +228,6 @@ func (x *Explanation) ownLevers(most int) {
 // trainsBatches reports whether the text shows a training that works in batches.
 func (x *Explanation) trainsBatches() bool {
 	return learns(x.facts.Crash, x.facts.Hints) && x.job.Facts[remedy.Batches]
-}
-
-// statesLess are ways to smaller states that the text has not on already.
-func (f *Facts) statesLess() string {
-	var ways []string
-	if !f.switchedOn(remedy.Optimizer8Bit) {
-		ways = append(ways, "an 8-bit optimizer")
-	}
-	if !f.switchedOn(remedy.ZeRO) {
-		ways = append(ways, "sharding over cards (FSDP, ZeRO)")
-	}
-	if !f.says("lora", "peft", "adapter") {
-		ways = append(ways, "adapters (LoRA)")
-	}
-	return strings.Join(ways, ", or ")
 }
 
 // vague are words for a library whose settings we do not know.

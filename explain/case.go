@@ -5,11 +5,10 @@ package explain
 type situationCase func(*Facts, Sums) (judged, bool)
 
 var situationCases = []situationCase{
-	otherCardMeant, allPairs, serverCopies, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside,
-	poolInPieces, largeTensor, largeNode, pointsTrained, arrayByShape, longNotPieces,
-	darknetParts, notDivided,
-	cacheBlocks, pagedTable, offloadedStates, tooMuchLearnt,
-	longContext, weightsBeyond, statesBeyond, arrayWritten, toldCase,
+	otherCardMeant, allPairs, cachedData, loadedToCard, pairsOfRows, ranksLoad, commitLimit,
+	sampleSets, serverCopies, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside,
+	poolInPieces, largeTensor, largeNode, pointsTrained, arrayByShape, darknetParts, cacheBlocks,
+	offloadedStates, longContext, weightsBeyond, statesBeyond, arrayWritten, toldCase,
 }
 
 // byCase returns the judgement of the first case that matches.

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"memroom/event"
 	"memroom/remedy"
 	"memroom/trace"
 )
@@ -127,35 +126,4 @@ func allPairs(f *Facts, s Sums) (judged, bool) {
 		}
 	}
 	return judged{}, false
-}
-
-// muchLearnt is the share of trained weights from which adapters are not what is trained.
-const muchLearnt = 0.1
-
-// tooMuchLearnt: a tool for adapters prints that it trains a large part of all weights.
-func tooMuchLearnt(f *Facts, s Sums) (judged, bool) {
-	p := f.Ran
-	if !onCard(f.Crash) || p.Learnt < muchLearnt || p.Learnt > 0.9 || !f.says("lora", "unsloth", "peft",
-		"adapter") {
-		return judged{}, false
-	}
-	j := because(CauseModel, "optimizer_step", 0.7,
-		"%.0f %% of the weights are trained, where adapters are mostly about 1 %%: each keeps its "+
-			"gradient and the optimizer's states", 100*p.Learnt).
-		saying("a large part of the weights is trained, not only adapters")
-	j.words = []ownCure{{remedy.LoRA, "train fewer modules",
-		"no embed_tokens and lm_head (modules_to_save, target_modules), a smaller r; or no full_finetuning"}}
-	return j, true
-}
-
-// pagedTable: a table comes in pages already, and its bins are what is left to make smaller.
-func pagedTable(f *Facts, s Sums) (judged, bool) {
-	if f.Crash.Where != event.WhereGPU || f.Ran.Runtime != Trees ||
-		!f.says("extmemquantiledmatrix(", "dataiter") {
-		return judged{}, false
-	}
-	j, ok := byData(f.Crash, f.Hints)
-	j.words = []ownCure{{remedy.TreeData, "larger batches and fewer bins",
-		"fewer and larger batches from the iterator, max_bin=64; then max_quantile_batches"}}
-	return j, ok
 }

@@ -24,6 +24,9 @@ func ownTensors(j judged, f *Facts, s Sums) judged {
 		return j
 	}
 	j.reason = fmt.Sprintf("this job's own tensors fill it (%s)", s.Mine)
+	if s.OneSmall && (learns(c, f.Hints) || mayTrain(c, f.Hints)) {
+		j.reason += ", the model with its gradients and optimizer states or a batch's activations"
+	}
 	return j
 }
 

@@ -34,26 +34,3 @@ func largestFree(f *Facts) string {
 	}
 	return ""
 }
-
-// longSample is a length from which one sample computes much.
-const longSample = 4096
-
-// longNotPieces: idle memory of the pool would just serve the request, and the job computes one
-// long
-// sample at a time. Its length is the larger part, pieces are what tipped it.
-func longNotPieces(f *Facts, s Sums) (judged, bool) {
-	c := f.Crash
-	k, ok := f.key(Length)
-	if c.Framework != "pytorch" || c.Where != event.WhereGPU || !ok || k.Number() < longSample ||
-		!f.batchOfOne() ||
-		s.Idle < s.Asked || s.Idle >= 4*s.Asked || s.Asked < 512*event.MiB ||
-		s.Others > s.Capacity/10 || len(c.Frames) > 0 {
-		return judged{}, false
-	}
-	j := because(CauseBatch, "logits", 0.6, "%s with one sample at a time: activations and logits grow with every token of it", k.Text).
-		saying("one sample is too long (%s)", k.Text)
-	j = j.also("%s lie idle in the pool in pieces: they would serve one such request, not the next", s.Idle)
-	j.cures = []remedy.ID{remedy.ShorterSequence, remedy.Checkpointing, remedy.ChunkedLoss,
-		remedy.MaxSplitSize}
-	return j, true
-}

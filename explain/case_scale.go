@@ -2,6 +2,7 @@ package explain
 
 import (
 	"strconv"
+	"strings"
 
 	"memroom/event"
 	"memroom/remedy"
@@ -12,6 +13,7 @@ import (
 const (
 	mostOfCard = 0.9
 	muchOfCard = 0.65
+	longSample = 4096 // tokens, from which a context is long
 )
 
 // weightsBeyond: the model that is named has more weights than the card that is named has room for,
@@ -25,6 +27,7 @@ func weightsBeyond(f *Facts, s Sums) (judged, bool) {
 		return judged{}, false
 	}
 	if m.Billions == 0 || capacity == 0 || c.Steps > 0 || c.Kind == "serving_cache" ||
+		cacheFailed.MatchString(f.text) ||
 		f.Ran.Divided || drawing(c, f.Hints) || f.ranSome() || passIn(c.Frames) || s.Others > capacity/10 ||
 		has(c,
 			"epochs") {
@@ -121,7 +124,15 @@ func statesBeyond(f *Facts, s Sums) (judged, bool) {
 		return judged{}, false
 	}
 	cards := 1
-	if f.says("zero", "fsdp", "deepspeed", "shard", "parallel") {
+	parts, said := 1, modelParallel.FindAllStringSubmatch(f.text, 4)
+	for _, m := range said {
+		n, _ := strconv.Atoi(m[1])
+		parts *= max(1, n)
+	}
+	switch {
+	case len(said) > 0 && !f.says("zero", "fsdp", "deepspeed", "distributed-", "rollout", "vllm"):
+		cards = parts // each group of so many cards holds all weights and states
+	case f.says("zero", "fsdp", "deepspeed", "shard", "parallel"):
 		cards = max(8, f.World) // at most a machine's, where their number is not said
 		if m := cardsCounted.FindStringSubmatch(f.text); m != nil {
 			cards, _ = strconv.Atoi(m[1])
@@ -136,8 +147,20 @@ func statesBeyond(f *Facts, s Sums) (judged, bool) {
 		saying("training all weights takes more than the cards have: %s with gradients and optimizer states",
 			m.weights(16))
 	j.words = fewerStates(f)
+	if c.Framework == "jax" {
+		j.words = []ownCure{{remedy.FSDP, "divide weights and optimizer states over all cores",
+			"a mesh whose fsdp axis has all of jax.device_count(), with partition rules for parameters and opt_state"}}
+	}
+	if cards == 1 && len(said) > 0 {
+		j = j.also("%s: each card holds all of it, however many there are", strings.TrimSpace(said[0][0]))
+		j.words = []ownCure{{remedy.FSDP, "divide weights and states over the cards",
+			"--tensor-model-parallel-size 8 (or pipeline stages) with --use-distributed-optimizer"}, j.words[1]}
+	}
 	return j, true
 }
+
+// modelParallel are settings of how many cards hold a model together.
+var modelParallel = re(`(?:tensor|pipeline)[-_]model[-_]parallel[-_]size["']?[= :]+(\d{1,3})\b`)
 
 // cardsCounted is how many cards of a kind people say that they use.
 var cardsCounted = re(`\b(\d{1,2}) ?[x×*]? ?(?:nvidia |rtx ?|tesla )?(?:[ahlv]\d{2,3}s?|[1-5]0[5-9]0(?: ?ti)?|t4|p100|gpus?)\b`)
@@ -173,22 +196,38 @@ func serverCopies(f *Facts, s Sums) (judged, bool) {
 // that the model was trained for.
 func longContext(f *Facts, s Sums) (judged, bool) {
 	m := contextMade.FindStringSubmatch(f.text)
-	if f.Crash.Kind != "ggml" || m == nil || !cacheBuffer.MatchString(f.text) {
+	if f.Crash.Kind != "ggml" || !cacheBuffer.MatchString(f.text) || m == nil && !f.cacheBeyond(s) {
 		return judged{}, false
 	}
-	k := Key{Value: m[1], Text: "n_ctx = " + m[1]}
-	if k.Number() < longSample {
-		return judged{}, false
+	now, of := "", "the context that it was given, or was trained for"
+	if m != nil {
+		k := Key{Value: m[1], Text: "n_ctx = " + m[1]}
+		if k.Number() < longSample {
+			return judged{}, false
+		}
+		now, of = " instead of "+k.Text, thousands(int64(k.Number()))+" tokens"
 	}
 	j := because(CauseModel, "engine_compute", 0.8,
-		"room for keys and values of %s tokens is made at the start (%s), whatever is used of it", thousands(int64(k.Number())), k.Text).
-		saying("the cache of keys and values for a context of %s tokens does not fit", thousands(int64(k.Number())))
+		"room for keys and values of %s is made at the start, whatever is used of it", of).
+		saying("the cache of keys and values for a context of %s does not fit", of)
+	if m == nil {
+		j = j.saying("the cache of keys and values alone is %s: the context is far too long for the card", s.Asked)
+	}
 	if onHost(f.Crash) && f.says("child", "processes at", "in parallel") {
 		j = j.also("each process makes a cache of its own")
 	}
-	j.words = []ownCure{{remedy.ShorterSequence, "a context as long as is needed", "-c 8192 instead of " + k.Text + "   # n_ctx in code; 0 takes what the model was trained for"},
+	j.words = []ownCure{{remedy.ShorterSequence, "a context as long as is needed", "-c 8192" + now + "   # n_ctx in code; 0 takes what the model was trained for"},
 		{remedy.GenerationCache, "the cache in 8 bits", "-ctk q8_0 -ctv q8_0 -fa on"}}
 	return j, true
 }
+
+// cacheBeyond reports whether the cache that was refused is more than a card has.
+func (f *Facts) cacheBeyond(s Sums) bool {
+	size, _ := f.card(s)
+	return cacheFailed.MatchString(f.text) && size > 0 && s.Asked > size
+}
+
+// cacheFailed are an engine's words about the buffer that did not fit.
+var cacheFailed = re(`failed to allocate [^\n]{0,20}\bkv[ _-]?(?:cache|buffer)`)
 
 var contextMade = re(`\bn_ctx\s*= ?(\d{4,8})\b`)

@@ -6,7 +6,6 @@ import (
 
 	"memroom/event"
 	"memroom/remedy"
-	"memroom/trace"
 )
 
 // oneTensor is the share of a memory from which one request is the point, rather than the last
@@ -76,10 +75,6 @@ func tensorCase(f *Facts, s Sums, late bool) (judged, bool) {
 	case t.op.detail == "logits" && slices.Contains(j.cures, remedy.InParts) && f.Tool != nil && f.Tool.set[remedy.InParts] != "":
 	case t.op.detail == "logits":
 		j.cures = append([]remedy.ID{remedy.ChunkedLoss}, j.cures...)
-	}
-	if method := first(c.Signs[trace.SignPreference],
-		f.Hints.Signs[trace.SignPreference]); t.op.detail == "logits" && method != "" {
-		j = j.also("a reference model, where one is used, has logits of its own")
 	}
 	j.cures = append(slices.Clone(t.op.also), j.cures...)
 	if parts := f.partsOf(t); parts != "" {

@@ -90,6 +90,14 @@ var objections = []objection{
 			return x.Where == event.WhereHost && s.Asked < smallArray && (x.Cause == CauseLeak ||
 				slices.Contains(f.Hints.Says, string(CauseLeak)))
 		}},
+	{[]remedy.ID{remedy.RaiseLimit}, "nothing shows what fills it, nor how much would be enough",
+		func(f *Facts, s Sums, x *Explanation) bool {
+			return x.Cause == CauseUnknown && x.Detail+string(x.Where) == "host" && s.Asked+s.Capacity == 0
+		}},
+	{[]remedy.ID{remedy.StreamData}, "it is open what fills it, and no data is shown",
+		func(_ *Facts, _ Sums, x *Explanation) bool {
+			return x.Cause == CauseUnknown && x.Where == event.WhereCgroup
+		}},
 	{[]remedy.ID{remedy.RaiseLimit}, "no machine has that much",
 		func(f *Facts, s Sums, x *Explanation) bool {
 			return (x.Cause == CauseHostData || f.Crash.Kind == trace.KindTold) && (s.Asked >= nobodysArray ||

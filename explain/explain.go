@@ -133,8 +133,9 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 		x.Frame = &f
 	}
 	for i := range log.Crashes {
-		if i != first && !(c.Class == trace.Other && bareEnd(&log.Crashes[i])) {
-			x.Others = append(x.Others, other(&log.Crashes[i]))
+		o := &log.Crashes[i]
+		if i != first && !(c.Class == trace.Other && bareEnd(o)) && !o.Heading() {
+			x.Others = append(x.Others, other(o))
 		}
 	}
 	own, _, _ := strings.Cut(short(c.Text), "  ") // lines of a post are joined by blanks
@@ -167,7 +168,7 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 	x.job.Setup, x.job.Run = setup, run
 	x.check(x.facts, x.sums)
 	x.advise(saving)
-	x.answerTried()
+	x.capStands()
 	if len(x.Remedies) == 0 && x.Next == "" {
 		x.Next = nextCommand(c, &log.Hints, judged{}) // no remedy is shown to help: find out
 	}

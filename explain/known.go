@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -442,22 +443,6 @@ func fullAlready(c *trace.Crash) bool {
 		c.Capacity == nil && c.Free == nil
 }
 
-// mayFill names what fills a card, in words that fit the work.
-func mayFill(c *trace.Crash, h *trace.Hints) string {
-	switch {
-	case learns(c, h):
-		return "the model with its gradients and optimizer state, or the activations of a batch"
-	case c.Framework == "other":
-		return "what the program itself holds there, what it was given to work on, or another process"
-	case seen(c, h, trace.SignInfers), seen(c, h, trace.SignServing), seen(c, h, trace.SignImages):
-		return "what the model itself needs, or what is computed for a batch"
-	}
-	if mayTrain(c, h) {
-		return "the model, in training with its gradients and optimizer state, or what is computed for a batch"
-	}
-	return "the model with all that belongs to it, or what is computed for its input"
-}
-
 // notKnown reports what is known when no evidence points to a cause.
 func notKnown(c *trace.Crash, h *trace.Hints) judged {
 	j := judged{cause: CauseUnknown}
@@ -467,9 +452,6 @@ func notKnown(c *trace.Crash, h *trace.Hints) judged {
 		j = j.also("%d other processes hold %s of the card, about %s each: contexts, as of ranks that did "+
 			"not select their own card", len(c.Neighbours), neighbourBytes(c),
 			neighbourBytes(c)/event.Bytes(len(c.Neighbours)))
-		if c.Allocated != nil {
-			j = j.also("%s are live in this one: both together fill it", *c.Allocated)
-		}
 	case fullAlready(c):
 		j.detail = "full"
 		j = j.also("only %s were refused: the card was full already, by what this process keeps, by the pool "+
@@ -486,7 +468,6 @@ func notKnown(c *trace.Crash, h *trace.Hints) judged {
 			j = j.also("%s are live and only %s idle: a true shortage, no fragmentation",
 				*c.Allocated, *c.Idle)
 		}
-		j = j.also("the message alone does not show what fills it: %s", mayFill(c, h))
 		if rest := unlisted(c) - ownElsewhere(c); rest > event.GiB && c.Capacity != nil &&
 			4*rest > *c.Capacity {
 			j = j.also("%s of the card are outside this program's pool: its CUDA context, the desktop or other processes",
@@ -502,10 +483,6 @@ func notKnown(c *trace.Crash, h *trace.Hints) judged {
 			"evicted first: a request of what it really uses keeps it")
 	case c.Where == event.WhereCgroup:
 		j.detail = "limit"
-		if unsure(c, j) {
-			j = j.also("the text says neither what ended it nor what held the memory: a limit on memory is the usual " +
-				"reason of such an end")
-		}
 	case c.Framework == "ray":
 		j.detail = "trial_packing"
 		if unsure(c, j) {
@@ -522,11 +499,6 @@ func notKnown(c *trace.Crash, h *trace.Hints) judged {
 			j = j.also("%s of %s is no full node: Ray's threshold (RAY_memory_usage_threshold) is set low",
 				*c.Allocated, *c.Capacity)
 		}
-	}
-	if workers, err := strconv.Atoi(c.Signs[trace.SignWorkers]); err == nil && workers > 1 &&
-		onHost(c) {
-		j = j.also("it runs %d DataLoader workers: what they hold is the first thing to measure",
-			workers)
 	}
 	if onCard(c) && has(c, trace.SignNotebook) {
 		j = j.also("in a notebook, what failed cells held stays on the card until it is let go of")
@@ -550,7 +522,24 @@ func largestTask(holders []trace.Holder) (string, event.Bytes) {
 const crumbs = 0.02
 
 // padded is XLA's line about an array that its layout makes larger.
-var padded = lazyregexp.New(`Extra memory due to padding: ([\d.]+[KMG]) \(([\d.]+)x expansion\)`)
+var padded = lazyregexp.New(`Extra memory due to padding: ([\d.]+[KMG]) \(([\d.]+)x expansion\)|Unpadded \(([\d.]+)([KMG])\) Padded \(([\d.]+)([KMG])\)`)
+
+// paddedTimes returns how many times larger the layout makes an array, and by how much; 0 where XLA
+// prints no such thing.
+func paddedTimes(text string) (times float64, what string) {
+	m := padded.FindStringSubmatch(text)
+	if m == nil {
+		return 0, ""
+	}
+	if times, _ = strconv.ParseFloat(m[2], 64); times > 0 {
+		return times, m[1] + " more"
+	}
+	before, _ := strconv.ParseFloat(m[3], 64)
+	after, _ := strconv.ParseFloat(m[5], 64)
+	step := strings.Index("KMG", m[6]) - strings.Index("KMG", m[4])
+	times = after / max(before, 0.001) * math.Pow(1024, float64(step))
+	return times, m[3] + m[4] + " become " + m[5] + m[6]
+}
 
 // reservable is what a TPU has left in one piece, by its own words.
 var reservable = lazyregexp.New(`and ([\d.]+[KMG]) reservable`)
@@ -560,13 +549,12 @@ const manyTimes = 4
 
 // withFigures adds evidence from the figures to the cause that was found.
 func withFigures(j judged, c *trace.Crash) judged {
-	if m := padded.FindStringSubmatch(c.Text); m != nil && c.Kind == "jax_exhausted" {
-		if times, err := strconv.ParseFloat(m[2], 64); err == nil && times >= manyTimes {
-			j = j.also("the layout pads one array %.0f times (%s more): its last dimension is short; reshape or "+
-				"transpose it so that a long one comes last (multiples of 128)", times, m[1])
-			if j.cause == CauseBatch && j.detail == "" {
-				j.detail, j.confidence, j.reason = "padded", 0.6, ""
-			}
+	times, what := paddedTimes(c.Text)
+	if times >= manyTimes && (c.Kind == "jax_exhausted" || c.Framework == "jax") {
+		j = j.also("the layout pads one array %.0f times (%s): its last dimension is short; reshape or "+
+			"transpose it so that a long one comes last (multiples of 128)", times, what)
+		if j.cause == CauseBatch && j.detail == "" {
+			j.detail, j.confidence, j.reason = "padded", 0.6, ""
 		}
 	}
 	if m := reservable.FindStringSubmatch(c.Text); m != nil && c.Free != nil {

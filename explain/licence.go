@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -81,7 +80,7 @@ var licences = []licence{
 }
 
 // moreInVain are words of a limit that was raised, or that cannot be.
-var moreInVain = re(`already (?:set|have|use|used|gave|asked for) (?:the )?max\w*|(?:pass|giv|us|request|increas|allocat|add)\w* (?:\w+ ){0,3}?(?:more |the )?(?:memory|ram|--mem)[^.\n]{0,80}(?:only until|longer but|still|same error|same problem|again)|no matter how much (?:memory|ram)`)
+var moreInVain = re(`already (?:set|have|use|used|gave|asked for) (?:the )?max\w*|(?:pass|giv|us|request|increas|allocat|add)\w* (?:\w+ ){0,3}?(?:more |the )?(?:memory|ram|--mem)[^.\n]{0,80}(?:only until|longer but|still|same error|same problem|again)|no matter how much (?:memory|ram)|(?:largest|most|maximum|max) (?:\w+ )?(?:memory|ram)[^.\n]{0,30}\b(?:permit|allow|possible|can (?:get|have|ask)|offer)`)
 
 // onAlready are settings that switch a cure on, as commands, files and sentences have them. Where
 // one stands in the text and is not switched off, the cure is not news.
@@ -172,60 +171,26 @@ func (f *Facts) ranBefore() bool {
 	return sameBefore.MatchString(f.Said.Of) || sameBefore.MatchString(f.Said.Near)
 }
 
-// attempt is what people try, with what it can change.
+// attempt is what people try, with the cures that it was.
 type attempt struct {
-	is      *lazyregexp.Regexp // in the sentence about it, lower case
-	of      []remedy.ID
-	name    string
-	touches string // it alone
+	is *lazyregexp.Regexp // in the sentence about it, lower case
+	of []remedy.ID
 }
 
 var attempts = []attempt{
 	{re(`(?:batch|\bbs\b)[^.]{0,40}(?:\b1\b|one|small|still|same|also|too)|(?:reduc|lower|decreas|small|chang|cut)\w*[^.]{0,30}batch|no matter[^.]{0,30}batch|regardless[^.]{0,30}batch|batch[^\n]{0,30}\. (?:lower|reduc|decreas|sett|chang|halv)\w* it\b|tried[^.\n]{0,20}batch_size ?= ?\d`),
-		[]remedy.ID{remedy.MicroBatch, remedy.EvalBatch}, "a smaller batch",
-		"what is computed for the samples of one batch"},
-	{re(`expandable_segments|max_split|alloc_conf|empty_cache|fragment`), pooling, "settings of PyTorch's pool", "what lies idle in it"},
-	{re(`eval_accumulation`), nil, "eval_accumulation_steps", "where outputs are kept, in host memory instead of the card"},
-	{re(`gradient.checkpoint|activation.checkpoint|checkpointing`), keeping, "checkpointing", "activations between the forward and the backward pass"},
-	{re(`num\w*_?-?workers?|\bworkers?\b`), []remedy.ID{remedy.DataLoaderWorkers}, "fewer workers of the loader", "the copies and batches that workers hold"},
-	{re(`shm-size|ipc=host|/dev/shm|共享内存`), []remedy.ID{remedy.ShmSize}, "more shared memory", "batches that workers hand over"},
+		[]remedy.ID{remedy.MicroBatch, remedy.EvalBatch}},
+	{re(`expandable_segments|max_split|alloc_conf|empty_cache|fragment`), pooling},
+	{re(`gradient.checkpoint|activation.checkpoint|checkpointing`), keeping},
+	{re(`num\w*_?-?workers?|\bworkers?\b`), []remedy.ID{remedy.DataLoaderWorkers}},
+	{re(`shm-size|ipc=host|/dev/shm|共享内存`), []remedy.ID{remedy.ShmSize}},
 }
 
-// hardTried are words of an attempt that was made and did not help.
-var hardTried = re(`\btried\b|\beven (?:with|after|when|if)\b|\b(?:reduced|lowered|decreased)\b|n't help|\bregardless\b|\bno matter\b`)
-
-// meets reports whether an attempt was one at what the answer names: then it was too small, and not
-// at something else.
-func (a *attempt) meets(x *Explanation) bool {
-	switch {
-	case slices.Contains(a.of, remedy.MicroBatch), slices.Contains(a.of, remedy.Checkpointing):
-		return x.Cause == CauseBatch
-	case slices.Contains(a.of, remedy.DataLoaderWorkers):
-		return x.Detail == "workers" || x.Cause == CauseShm
-	case slices.Contains(a.of, remedy.EmptyCache):
-		return x.Cause == CauseFragmentation
-	case slices.Contains(a.of, remedy.ShmSize):
-		return x.Cause == CauseShm
-	}
-	return false
-}
-
-// answerTried adds what attempts in vain can change, behind the first evidence.
-func (x *Explanation) answerTried() {
-	var lines []string
-	for _, a := range attempts {
-		if said := x.facts.inVain(a.is); said != "" && hardTried.MatchString(said) && !a.meets(x) {
-			lines = append(lines, fmt.Sprintf("%s (only %s)", a.name, a.touches))
-		}
-	}
+// capStands adds that a cap of Apple's GPU that was taken off is still printed.
+func (x *Explanation) capStands() {
 	if set := x.facts.Hints.Settings[string(remedy.RaiseLimit)]; x.Where == event.WhereMPS &&
-		x.Capacity != nil &&
-		strings.Contains(set, "WATERMARK") {
+		x.Capacity != nil && strings.Contains(set, "WATERMARK") {
 		x.Evidence = slices.Insert(x.Evidence, min(1, len(x.Evidence)), "the message still prints a cap: "+
 			"PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 has not reached this process (it counts before torch is imported), and would only let the system swap")
-	}
-	if len(lines) > 0 {
-		x.Evidence = slices.Insert(x.Evidence, min(1, len(x.Evidence)),
-			"what you tried changes something else: "+strings.Join(lines, "; "))
 	}
 }

@@ -345,10 +345,7 @@ func byTrials(c *trace.Crash) (judged, bool) {
 	j := because(CauseLeak, "trials_in_process", 0.6,
 		"this is trial or fold %d of one process: models, trainers or results of earlier ones may still "+
 			"be referenced", number)
-	if has(c, trace.SignTrees) {
-		return j.also("or this trial's own settings (depth, bins) need more than those before"), true
-	}
-	return j.also("or this trial's own settings (batch, layers) need more than those before"), true
+	return j, true
 }
 
 // evaluating are names of functions that evaluate; tests of a test suite begin with test_.
@@ -703,21 +700,12 @@ func byTraceback(c *trace.Crash, h *trace.Hints) (judged, bool) {
 			j = j.also("%s steps had passed: the model fits, what was loaded came on top of it",
 				thousands(c.Steps))
 		}
-		if (j.detail == "forward" || j.detail == "backward") && onCard(c) && c.Allocated == nil &&
-			c.Capacity == nil && (c.Kind == "torch_raw" || c.Framework == "pytorch") {
-			j.confidence = 0.5
-			j = j.also("the message has no figures of the card: it may have been full before")
-		}
-		if (j.detail == "forward" || j.detail == "backward") && c.Steps > 0 && c.Allocated != nil &&
-			c.Requested != nil && !large(c) || j.detail == "logits" && onCard(c) && c.Capacity != nil &&
-			c.Requested != nil && !large(c) {
-			j.confidence = 0.5
-			j = j.also("what was refused is small beside what was there: it met a card that was full already")
-		}
-		if (j.detail == "forward" || j.detail == "backward") && !aTenth(c) && c.Steps == 0 &&
-			c.Allocated != nil {
-			j.confidence = 0.5
-			j = j.also("no step is shown before it: the model's own share may be too large as well")
+		pass := j.detail == "forward" || j.detail == "backward"
+		if pass && onCard(c) && c.Allocated == nil && c.Capacity == nil && (c.Kind == "torch_raw" ||
+			c.Framework == "pytorch") || pass && c.Allocated != nil && (c.Steps == 0 && !aTenth(c) ||
+			c.Steps > 0 && c.Requested != nil && !large(c)) || j.detail == "logits" && onCard(c) &&
+			c.Capacity != nil && c.Requested != nil && !large(c) {
+			j.confidence = 0.5 // the card may have been full before
 		}
 		if (j.detail == "forward" || j.detail == "backward" || j.detail == "logits") && large(c) &&
 			c.Steps >= 10*lateSteps {

@@ -129,10 +129,14 @@ var libraryPaths = []string{"/_memroom_probe/", "site-packages", "dist-packages"
 var standard = later(`^(?:multiprocessing|concurrent|asyncio|threading|queue|pickle|subprocess|socket|` +
 	`importlib|contextlib|functools|copy|json|runpy)(?:[/\\][\w./\\]*)?(?:\.pyc?)?$`)
 
+// packaged are files of libraries whose paths a person has cut down to the package.
+var packaged = later(`^(?:torch|torchvision|torchaudio|sklearn|numpy|scipy|pandas|transformers|diffusers|accelerate|peft|` +
+	`deepspeed|tensorflow|keras|jax|flax|lightning|pytorch_lightning|monai|mmcv|mmengine|mmdet|mmseg|datasets|xgboost|lightgbm)[/\\]`)
+
 // LibraryFrame reports whether a frame lies in an installed library or in Python itself rather than
 // in the user's code.
 func LibraryFrame(f event.Frame) bool {
-	if standard.MatchString(f.File) {
+	if standard.MatchString(f.File) || packaged.MatchString(f.File) {
 		return true
 	}
 	for _, part := range libraryPaths {

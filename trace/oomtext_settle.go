@@ -391,7 +391,22 @@ func (l *Log) First() int {
 			best, score = i, s
 		}
 	}
+	if best >= 0 && l.Crashes[best].Heading() {
+		for i := best + 1; i < len(l.Crashes); i++ {
+			c := &l.Crashes[i]
+			if weight(*c) == score && c.Where == l.Crashes[best].Where && c.Requested != nil {
+				return i
+			}
+		}
+	}
 	return best
+}
+
+// Heading reports whether a passage is the title of a report, which names a message without its
+// figures.
+func (c *Crash) Heading() bool {
+	return c.Line <= 1 && c.Class == Exhausted && c.Requested == nil && c.Allocated == nil &&
+		len(c.Frames) == 0
 }
 
 // weight ranks passages: those equally sure keep their order, because only a greater weight

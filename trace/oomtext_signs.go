@@ -341,7 +341,7 @@ var signsNear = []sign{
 	{SignShareVain, later(`(?i)(?:gpu[-_ ]memory[-_ ]utilization|mem[-_]fraction[-_]static)(?:[^.\n]|\.\d){0,60}(?:\bno difference|` +
 		`\bin vain|(?:n't|\bnot|\bnever) (?:seem to )?(?:help|work|solve|fix|chang|matter|make (?:a|any) difference)\w*)`)},
 	{SignReplay, later(`(?i)\breplay\w*|rollout_buffer|\b(?:DQN|SAC|DDPG|TD3|PPO|A2C)\b|\bRL algorithm|reinforcement|` +
-		`_(?:dqn|sac|ddpg|td3)\b|\b(?:dqn|sac|ddpg|td3)_`)},
+		`(?:_|\b)(?:dqn|sac|ddpg|td3)(?:_|\b)`)},
 	{SignLogits, later(`self\.lm_head\(|\._nn\.cross_entropy_loss\(|\blm_logits = `)},
 	{SignShares, later(`(?i)["']?(?:num_)?gpus?(?:_per_(?:trial|worker|actor))?["']?\s?[:=]\s?0?\.\d+`)},
 	{SignPoints, later(`(?i)gaussian[-_ ]?splat|rasterize_gaussians|diff_(?:gaussian|surfel)\w*|\bgsplat\b|densif(?:y|ication)`)},

@@ -39,7 +39,6 @@ var asserted = []*expression{
 	later(`(?i)\b(?:\w+ing|\w+er|model|run|job|script|it|which|that|and|but|this|process(?:es)?|node|worker|card|gpu|rank|server) (?:\w+ )?(?:ooms|oom'?ed|oom'?d|oom'?s|is oom|oom)\b|\boom-?(?:ing|ed|s)\b`),
 	later(`(?i)\b` + toldMemory + `(?: usage| consumption| use)? (?:is|was|are|were|gets?|got|becomes?|became|will be|being|has been|seems?(?: to be)?) (?:\w+ ){0,2}?(?:exhausted|full\b|used up|overflow\w*|maxed(?: out)?|not enough|insufficient|depleted|filled|saturated|too (?:small|low|little))`),
 	later(`(?i)\b(?:gpu|cuda|video|v?ram|memory|host|system|cpu) (?:memory )?(?:overflow\w*|exhaust(?:ed|ion)|shortage|explo(?:des?|ded|sion)|blow(?:s|n)? up|blew up|overload\w*|overrun|runs? out|ran out|insufficient|not enough|not sufficient)\b`),
-	later(`(?i)\b(?:eat(?:s|en|ing)?|ate|us(?:es?|ed|ing)|consum(?:e[sd]?|ing)|tak(?:es?|ing)|took|fill(?:s|ed|ing)?|exhaust(?:s|ed|ing)?|hog(?:s|ged|ging)?|occup(?:y|ies|ied|ying)|suck(?:s|ed)?|devour\w*|swallow\w*|drain\w*|max(?:es|ed|ing)?|exceed(?:s|ed|ing)?) (?:up |out )?(?:\w+ )?(?:all|100 ?%|the whole|the entire|whole|entire|every|nearly all|almost all)(?: of| the| my| available| our| system| its| of the)* (?:\d+ ?(?:gb|gib|g) )?(?:of )?` + toldKind + toldMemory + `\b`),
 	later(`(?i)\b(?:(?:is|was|were|been|being|gets?|got|get|getting|pods?|process(?:es)?|job|container) (?:\w+ )?oom[ -]?killed\b|oom[ -]?killer (?:\w+ )?(?:kill(?:s|ed)|end(?:s|ed)|hits?|strikes?|comes?|is invoked|was invoked|triggers?)|(?:get(?:s|ting)?|got|is|was|being|been|are|were|be) (?:\w+ ){0,2}?(?:oom[ -]?)?killed by (?:the )?(?:\w+ )?(?:oom\w*|kernel|os|system|linux|slurm|out of memory))\b`),
 	later(`\b_?(?:Array)?MemoryError\b|Array buffer allocation failed`),
 	later(`(?i)\b(?:crash(?:es|ed|ing)?|dies|died|fails|failed)\b[^.\n]{0,12}\bout of memory|\bkills? (?:\w+ ){1,3}because (?:\w+ ){1,3}too much (?:v?ram|memory)`),
@@ -50,14 +49,30 @@ var asserted = []*expression{
 	later(`(?i)(?:nicht genug|zu wenig|nicht genügend|kein|mangels) (?:gpu-?|grafik|arbeits|video)?speicher\b|speicher (?:reicht|ist voll|läuft voll|geht aus|voll)|(?:manque de|à court de|plus de|pas assez de|dépassement de) mémoire|mémoire (?:\w+ )?(?:insuffisante|saturée|pleine)|(?:sin|falta de|se queda sin|insuficiente) memoria|memoria (?:\w+ ){0,2}(?:insuficiente|agotada|llena|esaurita|insufficiente|piena)|(?:sem|falta de|estouro de) memória|memória (?:\w+ )?insuficiente|geheugen (?:vol|tekort)|te weinig geheugen|brak(?:uje|ło)? pamięci|yetersiz bellek|bellek (?:yetersiz|doldu)|hết (?:bộ nhớ|vram|ram)|tràn bộ nhớ|thiếu bộ nhớ|kehabisan memori`),
 }
 
+// swallowed are sentences about a program that takes all memory: that is no end of it by itself.
+var swallowed = later(`(?i)\b(?:eat(?:s|en|ing)?|ate|us(?:es?|ed|ing)|consum(?:e[sd]?|ing)|tak(?:es?|ing)|took|fill(?:s|ed|ing)?|exhaust(?:s|ed|ing)?|hog(?:s|ged|ging)?|occup(?:y|ies|ied|ying)|suck(?:s|ed)?|devour\w*|swallow\w*|drain\w*|max(?:es|ed|ing)?|exceed(?:s|ed|ing)?) (?:up |out )?(?:\w+ )?(?:all|100 ?%|the whole|the entire|whole|entire|every|nearly all|almost all)(?: of| the| my| available| our| system| its| of the)* (?:\d+ ?(?:gb|gib|g) )?(?:of )?` + toldKind + toldMemory + `\b`)
+
 // weakly are sentences that may as well be mentioned in passing: they count in a title, or twice.
 var weakly = []*expression{
 	later(`(?i)\b(?:not (?:have |has )?enough|insufficient|lack(?:s|ing)?(?: of)?|shortage of|too little|no more|no) ` + toldKind + toldMemory + `\b[^.\n]{0,40}\b(?:error|to (?:run|train|load|fit|allocate|continue|finetune|fine-tune)|for|on|available|left)\b`),
 	later(`(?i)\b(?:does(?:n't| not)|do(?:n't| not)|did(?:n't| not)|can(?:'t|not| not)|wo(?:n't)|could(?:n't| not)|unable to|fail(?:s|ed)? to|not able to|impossible to) (?:even |be )?fit (?:\w+ ){0,6}?(?:in(?:to|side)?|on(?:to)?) (?:\w+ ){0,3}?(?:memory|v?ram|ram|gpus?|cards?|\d{1,3} ?g(?:i?b)?\b)`),
 }
 
+// wentWrong are words of anything that went wrong.
+var wentWrong = later(`(?i)\b(?:error|fail|crash|kill|oom\b|out of|die[sd]?\b|freez|froze|hang|stuck|abort|stops?\b|exit|swap)`)
+
+// said is all that a person wrote.
+func (l *Log) said() string {
+	var all strings.Builder
+	for _, k := range l.Kept {
+		all.WriteString(k.Text)
+		all.WriteByte('\n')
+	}
+	return all.String()
+}
+
 // endings of a program without its own word for memory, which count where memory is spoken of near.
-var endedHard = later(`(?i)\b(?:get(?:s|ting)?|got|is|was|being|been|are|were|be|just|silently|randomly|automatically|finally|process) (?:\w+ ){0,2}?killed\b|\bsigkill\b|\b(?:signal|exit(?:s|ed)?(?: with)?(?: (?:code|status))?|returned?(?: code)?|status|exitcode) ?[:=(]{0,2} ?(?:-9|9|137)\b|` +
+var endedHard = later(`(?i)\b(?:kernel|os|system|linux|oom[ -]?killer|slurm) (?:then )?kills? (?:the |my |it\b)|\b(?:get(?:s|ting)?|got|is|was|being|been|are|were|be|just|silently|randomly|automatically|finally|process) (?:\w+ ){0,2}?killed\b|\bsigkill\b|\b(?:signal|exit(?:s|ed)?(?: with)?(?: (?:code|status))?|returned?(?: code)?|status|exitcode) ?[:=(]{0,2} ?(?:-9|9|137)\b|` +
 	`\b(?:machine|computer|system|server|pc|laptop|desktop|node|ssh|whole thing|everything) (?:\w+ ){0,2}?(?:freez\w*|froze\w*|hangs?|hung|crash(?:es|ed)?|reboots?|rebooted|unresponsive|locks? up)|(?:kernel|session|colab|notebook|runtime|it|then|training|program|process|script|job|run) (?:\w+ ){0,2}?(?:crash(?:es|ed)?|die[sd]|stops|aborts|restart(?:s|ed)?)|(?:被|自动)(?:系统)?(?:杀死|杀掉|kill)|(?:死机|卡死|崩溃)`)
 
 // killedOnly is a program that was killed, as somebody says who names no reason.
@@ -253,7 +268,8 @@ func tell(log *Log) {
 	count := 0
 	for i := range prose {
 		s := &prose[i]
-		if slices.ContainsFunc(asserted, s.claims) {
+		if slices.ContainsFunc(asserted, s.claims) ||
+			s.claims(swallowed) && wentWrong.MatchString(log.said()) {
 			if count++; claimed < 0 {
 				claimed = i
 			}
