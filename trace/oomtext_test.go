@@ -149,6 +149,24 @@ slurmstepd: error: Detected 1 oom_kill event in StepId=4.0. Some of the step tas
 	}
 }
 
+// TestWordsBeforeTheMessage: a person's sentence in another language does not decide how the
+// figures of the message after it are read.
+func TestWordsBeforeTheMessage(t *testing.T) {
+	log := readText(t, `训练（数据集 A）没有问题，评估时 GPU 0 显存不足：
+
+torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 10.00 GiB total capacity; `+
+		`8.50 GiB already allocated; 7.00 MiB free; 9.00 GiB reserved in total by PyTorch)
+`)
+	for _, c := range log.Crashes {
+		if c.Free != nil && *c.Free != 7*event.MiB {
+			t.Errorf("free %v in %q", *c.Free, c.Text)
+		}
+	}
+	if first := log.First(); first < 0 || log.Crashes[first].Free == nil {
+		t.Errorf("the message was not read: %+v", log.Crashes)
+	}
+}
+
 func TestUserFrameIsToldFromLibraries(t *testing.T) {
 	log := readText(t, `Traceback (most recent call last):
   File "/home/eva/proj/train.py", line 10, in <module>

@@ -41,6 +41,9 @@ func readTranslated(p *passage) *Crash {
 	if at := strings.Index(t, p.word); at >= 0 {
 		t = t[max(0, at-80):]
 	}
+	if strings.Contains(t, "Tried to allocate") {
+		return nil // a person's words before the message itself, which has a reader of its own
+	}
 	sizes := anySize.FindAllStringSubmatch(t, 8)
 	if !onDevice.MatchString(t) || len(sizes) == 0 && !errorNamed.MatchString(p.line()) {
 		return nil
