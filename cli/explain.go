@@ -83,8 +83,9 @@ func (c *explainCmd) Run(s *session) error {
 				"`memroom lint %s` looks for memory mistakes in code", script, script)
 			return exitQuietly(exitNotRecognised)
 		}
-		s.note("memroom: nothing recognised: no message about memory, and none of what is mistaken for "+
-			"it, in %s; if the program was killed, the kernel's log may say more (`dmesg | tail`)", listed(what))
+		s.note("memroom: nothing recognised: no message about memory that memroom knows, nor one that is "+
+			"mistaken for it, in %s; if the program was killed, the kernel's log may say more (`dmesg | tail`)",
+			listed(what))
 		return exitQuietly(exitNotRecognised)
 	}
 	if c.JSON {
