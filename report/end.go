@@ -662,7 +662,8 @@ func aligned[T any](lines []T, parts func(T) (string, string)) []string {
 }
 
 // fittable: --fit reaches into PyTorch and Keras, and the run has shown one of them. It cures no
-// leak that filled a large part.
+// leak that filled a large part, and no line that filled host memory before the first step with
+// what no remedy of its own makes smaller, such as a data set read whole.
 func (e End) fittable() bool {
 	limit := e.Peaks.HostLimit
 	if e.Verdict.Where == event.WhereGPU && len(e.Peaks.Devices) > 0 {
@@ -672,8 +673,18 @@ func (e End) fittable() bool {
 		if f.Leaked(e.Verdict.Where, e.Steps) > limit/event.LargeLeak {
 			return false
 		}
+		if f.Kind == "filled" && e.Steps == 0 && e.Verdict.Where != event.WhereGPU &&
+			!slices.ContainsFunc(f.Remedies, appliedByFit) {
+			return false
+		}
 	}
 	return e.Job.Framework == remedy.PyTorch || e.Job.Trainer == remedy.Keras || e.Steps > 0
+}
+
+// appliedByFit reports whether --fit can apply a remedy.
+func appliedByFit(id string) bool {
+	r, ok := remedy.Find(remedy.ID(id))
+	return ok && len(r.Levels) > 0
 }
 
 // consents are the kinds of change that would admit more remedies, each once.

@@ -239,6 +239,24 @@ func TestScreensFit(t *testing.T) {
 }
 
 // TestNeighboursMatterOnFullCardsOnly: others on a card are no news while the card has room.
+// TestFitIsOfferedWhereItCanHelp: what filled memory before the first step decides.
+func TestFitIsOfferedWhereItCanHelp(t *testing.T) {
+	e := End{Summary: event.Summary{Run: event.Run{ID: "r", Command: []string{"python", "train.py"}},
+		Verdict: &event.Verdict{IsOOM: true, Where: event.WhereCgroup}},
+		Job: remedy.Job{Framework: remedy.PyTorch}}
+	for by, want := range map[remedy.ID]bool{remedy.StreamData: false, remedy.MicroBatch: true} {
+		e.Findings = []event.Finding{{Kind: "filled", Remedies: []string{string(by)}}}
+		if got := strings.Contains(strings.Join(e.next(true), "\n"), "--fit"); got != want {
+			t.Errorf("%s: --fit offered: %v", by, got)
+		}
+	}
+	e.Steps = 3
+	e.Findings = []event.Finding{{Kind: "filled", Remedies: []string{string(remedy.StreamData)}}}
+	if !strings.Contains(strings.Join(e.next(true), "\n"), "--fit") {
+		t.Error("not offered after steps were made")
+	}
+}
+
 func TestNeighboursMatterOnFullCardsOnly(t *testing.T) {
 	for name, shown := range map[string]bool{"healthy": false, "fits": false, "card": true} {
 		var out strings.Builder
