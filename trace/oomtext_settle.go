@@ -394,7 +394,7 @@ func (l *Log) First() int {
 	if best >= 0 && l.Crashes[best].Heading() {
 		for i := best + 1; i < len(l.Crashes); i++ {
 			c := &l.Crashes[i]
-			if weight(*c) == score && c.Where == l.Crashes[best].Where && c.Requested != nil {
+			if weight(*c) == score && c.Kind == l.Crashes[best].Kind && c.Requested != nil {
 				return i
 			}
 		}
