@@ -286,6 +286,31 @@ func TestReportedNumbers(t *testing.T) {
 	}
 }
 
+// TestPrintedLossesAreSearchedOnce: pages ask again and again; only an output that has grown is read
+// again.
+func TestPrintedLossesAreSearchedOnce(t *testing.T) {
+	folder := newSite(t).addRun("", 0)
+	for i := range 3 {
+		if err := folder.AppendSamples([]event.Sample{{AtMS: int64(i), Processes: 1,
+			Output: event.Bytes(8 * i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shown := courseOf(folder)
+	for _, c := range []struct {
+		text string
+		want float64
+	}{{"loss: 1\nloss: 2\n", 2}, {"loss: 1\nloss: 3\n", 2}, {"loss: 1\nloss: 44\n", 44}} {
+		if err := os.WriteFile(folder.Output(), []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		values := numbersOf(t.Context(), folder, shown).Columns["loss"]
+		if len(values) != 3 || values[2] == nil || *values[2] != c.want {
+			t.Errorf("%q: %v, want %v at the end", c.text, values, c.want)
+		}
+	}
+}
+
 // TestPrintedLosses: what a program printed and did not report, at the readings of the meters after
 // which it stood in the output. Numbers of other kinds and other ways of writing one are no part.
 func TestPrintedLosses(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"sync"
+	"time"
 
 	"memroom/store"
 	"memroom/trial"
@@ -21,11 +23,49 @@ const (
 var aLoss = regexp.MustCompile(
 	`(?i)\b((?:(?:train|val|valid|test|eval)[a-z]* |(?:[a-z]+_){1,3})?loss(?:_[a-z]+)?)['"]?\s*[:= ]\s*(?:[a-z.]+\()?[-+]?\.?\d`)
 
-// printedBy reads the losses that a run's program printed and did not report. A reading of the
-// meters says how long the output was by then: each has the last loss that was printed before it.
+// printed keeps what was found in a run's output: each page that shows the run asks every two
+// seconds.
+type printed struct {
+	mu    sync.Mutex
+	found Reported
+	size  int64     // of the output it was found in
+	again time.Time // until then a run that goes on is not searched again
+}
+
+// rests is for how many times as long as a search took no other begins while the run goes on: it
+// takes at most a hundredth of a processor, however many look on.
+const rests = 100
+
+// of returns the losses that were found last, or searches again where the output has grown.
+func (p *printed) of(ctx context.Context, folder *store.Folder, samples *store.Series) Reported {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	size, began := sizeOf(folder.Output())+sizeOf(folder.Errors()), time.Now()
+	if p.found.At != nil && (size == p.size ||
+		began.Before(p.again) && folder.Row().Status == store.Running) {
+		return p.found
+	}
+	r := printedBy(ctx, folder, samples)
+	if ctx.Err() == nil {
+		p.found, p.size = r, size
+		p.again = time.Now().Add(rests * time.Since(began))
+	}
+	return r
+}
+
+func sizeOf(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// printedBy returns the losses that a run's program printed and did not report. Each reading of the
+// meters has the length of the output at its time, and so the last loss that was printed before it.
 func printedBy(ctx context.Context, folder *store.Folder, samples *store.Series) Reported {
 	r := Reported{At: []int64{}, Columns: map[string][]*float64{}}
-	piece, err := samples.Between(0, 1<<60, reportedPoints, func(name string) bool {
+	piece, err := samples.Between(0, math.MaxInt64, reportedPoints, func(name string) bool {
 		return name == "output" || name == "errors"
 	})
 	if err != nil || piece.Sketch {

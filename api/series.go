@@ -21,10 +21,11 @@ import (
 type course struct {
 	samples *store.Series
 	steps   *store.Series
+	printed printed
 }
 
 func courseOf(folder *store.Folder) *course {
-	return &course{folder.SampleSeries(), folder.StepSeries()}
+	return &course{samples: folder.SampleSeries(), steps: folder.StepSeries()}
 }
 
 // seriesCache keeps the sums of the runs that were looked at last. Each takes some megabytes at
@@ -144,7 +145,7 @@ func numbersOf(ctx context.Context, folder *store.Folder, c *course) Reported {
 	if r := reportedBy(ctx, folder); len(r.At) > 0 {
 		return r
 	}
-	return printedBy(ctx, folder, c.samples)
+	return c.printed.of(ctx, folder, c.samples)
 }
 
 // showReports answers with the numbers that a run's programs reported or printed.
