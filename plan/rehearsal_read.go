@@ -183,12 +183,16 @@ func (r *rehearsalReader) tag(f []json.RawMessage) error {
 	return nil
 }
 
-func (r *rehearsalReader) alloc(f []json.RawMessage) error {
-	ident, err := integer(f, 1)
-	if err != nil {
-		return err
+// identAndSize returns the first two numbers of a line about an allocation.
+func identAndSize(f []json.RawMessage) (ident, size int64, err error) {
+	if ident, err = integer(f, 1); err == nil {
+		size, err = integer(f, 2)
 	}
-	size, err := integer(f, 2)
+	return ident, size, err
+}
+
+func (r *rehearsalReader) alloc(f []json.RawMessage) error {
+	ident, size, err := identAndSize(f)
 	if err != nil {
 		return err
 	}
@@ -217,11 +221,7 @@ func (r *rehearsalReader) alloc(f []json.RawMessage) error {
 }
 
 func (r *rehearsalReader) larger(f []json.RawMessage) error {
-	ident, err := integer(f, 1)
-	if err != nil {
-		return err
-	}
-	size, err := integer(f, 2)
+	ident, size, err := identAndSize(f)
 	if err != nil {
 		return err
 	}
