@@ -286,8 +286,8 @@ func TestReportedNumbers(t *testing.T) {
 	}
 }
 
-// TestPrintedLossesAreSearchedOnce: pages ask again and again; only an output that has grown is read
-// again.
+// TestPrintedLossesAreSearchedOnce: pages ask again and again; only an output that has grown is
+// read again.
 func TestPrintedLossesAreSearchedOnce(t *testing.T) {
 	folder := newSite(t).addRun("", 0)
 	for i := range 3 {
