@@ -36,7 +36,6 @@ type tally struct {
 	failures   map[[2]string]int    // package and top-level test -> failed leaves
 	excused    map[[2]string]int    // failed leaves of tests in quarantine
 	quarantine map[[2]string]string // package and top-level test -> why
-	coverage   []string             // a line a package: share of its statements, name
 	slowest    []timed              // top-level tests
 }
 
@@ -112,11 +111,6 @@ func (t *tally) add(e testEvent) {
 		}
 	case "output", "build-output":
 		t.output[key] = append(t.output[key], e.Output)
-		if share, ok := strings.CutPrefix(e.Output, "coverage: "); ok && e.Test == "" {
-			if share, _, _ = strings.Cut(share, " "); strings.HasSuffix(share, "%") {
-				t.coverage = append(t.coverage, fmt.Sprintf("%6s %s", share, e.Package))
-			} // else a package without statements
-		}
 	case "build-fail":
 		t.failed++
 		t.show(key)
@@ -209,11 +203,6 @@ func (t *tally) close() {
 	for _, why := range whys {
 		fmt.Fprintf(t.out, "  %3d x %s (%s)\n", len(t.reasons[why]), why,
 			strings.Join(first(t.reasons[why], 3), ", "))
-	}
-	if len(t.coverage) > 0 {
-		sort.Strings(t.coverage)
-		fmt.Fprintf(t.out, "\nStatements covered by each package's own tests:\n  %s\n",
-			strings.Join(t.coverage, "\n  "))
 	}
 	t.showSlowest(5)
 	for which, leaves := range t.excused {

@@ -214,8 +214,8 @@ const fewerCollections = "GOGC=400"
 
 // goFlags are those of `go test` and `go test -c`.
 func (p *plan) goFlags(race bool) []string {
-	// testenv/checks vets everything once.
-	flags := []string{"-cover", "-vet=off", noDebugger, seldomCollect}
+	// testenv/checks vets everything once. -cover would compile every package once more.
+	flags := []string{"-vet=off", noDebugger, seldomCollect}
 	for _, f := range p.tests {
 		flags = append(flags, "-"+f)
 	}

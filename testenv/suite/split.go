@@ -15,20 +15,18 @@ import (
 
 // split is a package whose tests are jobs of their own.
 type split struct {
-	out      *printer
-	path     string // import path
-	dir      string // its folder, where its tests run
-	binary   string
-	scratch  string
-	flags    []string
-	mu       sync.Mutex
-	left     int
-	failed   bool
-	started  time.Time
-	profiles []string
-	times    *times
-	real     bool
-	end      time.Time
+	out     *printer
+	path    string // import path
+	dir     string // its folder, where its tests run
+	binary  string
+	flags   []string
+	mu      sync.Mutex
+	left    int
+	failed  bool
+	started time.Time
+	times   *times
+	real    bool
+	end     time.Time
 }
 
 // splitJob builds the test binary of a package; the jobs that follow are its tests. The
@@ -36,7 +34,7 @@ type split struct {
 func (p *plan) splitJob(out *printer, target, folder string, race bool) job {
 	// Nothing of the package can begin before it is built.
 	return job{weight: math.Inf(1), do: func() []job {
-		s := &split{out: out, scratch: p.dir, flags: p.tests, started: time.Now(),
+		s := &split{out: out, flags: p.tests, started: time.Now(),
 			times: p.times, real: p.real, end: p.end}
 		found := exec.Command("go", "list", "-f", "{{.ImportPath}} {{.Dir}}", target)
 		found.Dir = folder
@@ -69,10 +67,10 @@ func (p *plan) splitJob(out *printer, target, folder string, race bool) job {
 			s.ends("")
 		}
 		var jobs []job
-		for i, name := range names {
+		for _, name := range names {
 			known := longest(s.path + " " + name)
 			jobs = append(jobs, job{weight: known.clock, share: known.share(),
-				do: func() []job { s.test(i, name); return nil }})
+				do: func() []job { s.test(name); return nil }})
 		}
 		return jobs
 	}}
@@ -119,27 +117,19 @@ func (s *split) pattern(name string) string {
 
 // test runs one test. Its events go on; those of the package are kept back, because the package
 // ends with its last test. A process that dies without failing a test fails the package.
-func (s *split) test(i int, name string) {
+func (s *split) test(name string) {
 	if !s.end.IsZero() && time.Now().After(s.end) {
 		s.out.skip(s.path, name, "not run: the time for this run is over (MEMROOM_TEST_END)")
-		s.done("", "")
+		s.done("")
 		return
 	}
-	profile := filepath.Join(s.scratch, fmt.Sprintf("%s.%d.cover", filepath.Base(s.binary), i))
 	tool, err := translator()
 	if err != nil {
-		s.done("", fmt.Sprintf("go tool test2json: %v\n", err))
-		return
-	}
-	// The scripts of cli start the test's own binary again as memroom. Those processes leave their
-	// counts in a folder, as under `go test`; without one each would warn on its standard error.
-	counts := profile + ".d"
-	if err := os.Mkdir(counts, 0o700); err != nil {
-		s.done("", fmt.Sprintf("%s: %v\n", name, err))
+		s.done(fmt.Sprintf("go tool test2json: %v\n", err))
 		return
 	}
 	args := []string{"-p", s.path, "-t", s.binary, "-test.v=test2json", "-test.paniconexit0",
-		"-test.run", s.pattern(name), "-test.coverprofile", profile, "-test.gocoverdir", counts}
+		"-test.run", s.pattern(name)}
 	for _, f := range s.flags {
 		args = append(args, "-test."+f)
 	}
@@ -152,7 +142,7 @@ func (s *split) test(i int, name string) {
 	cmd := exec.Command(tool, args...)
 	cmd.Dir = s.dir
 	// The race detector waits a second at the end of every process, for reports of other threads.
-	cmd.Env = append(os.Environ(), "GOCOVERDIR="+counts, "GORACE=atexit_sleep_ms=50")
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=50")
 	var own strings.Builder
 	named := false
 	began := time.Now()
@@ -173,7 +163,7 @@ func (s *split) test(i int, name string) {
 	s.mu.Lock()
 	s.failed = s.failed || err != nil
 	s.mu.Unlock()
-	s.done(profile, why)
+	s.done(why)
 }
 
 // within returns how long a test may take that starts so long before the end of the run. One that
@@ -183,10 +173,9 @@ func within(left time.Duration) time.Duration {
 }
 
 // done counts a finished test; the last one ends the package.
-func (s *split) done(profile, why string) {
+func (s *split) done(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.profiles = append(s.profiles, profile)
 	s.failed = s.failed || why != ""
 	if why != "" {
 		s.out.event(testEvent{Action: "output", Package: s.path, Output: why})
@@ -200,10 +189,6 @@ func (s *split) done(profile, why string) {
 func (s *split) ends(why string) {
 	if why != "" {
 		s.out.event(testEvent{Action: "output", Package: s.path, Output: why})
-	}
-	if share, err := covered(s.profiles); err == nil && why == "" {
-		s.out.event(testEvent{Action: "output", Package: s.path,
-			Output: fmt.Sprintf("coverage: %.1f%% of statements\n", 100*share)})
 	}
 	action := "pass"
 	if s.failed || why != "" {

@@ -318,29 +318,6 @@ func TestLongestExist(t *testing.T) {
 	}
 }
 
-// TestCovered: a statement counts once, and counts as reached if one of the runs reached it.
-func TestCovered(t *testing.T) {
-	dir := t.TempDir()
-	var paths []string
-	for name, text := range map[string]string{
-		"first":  "mode: set\na.go:1.1,2.2 3 1\na.go:3.1,4.2 1 0\nb.go:1.1,9.9 4 0\n",
-		"second": "mode: set\na.go:1.1,2.2 3 0\na.go:3.1,4.2 1 7\nb.go:1.1,9.9 4 0\n",
-	} {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		paths = append(paths, path)
-	}
-	got, err := covered(append(paths, filepath.Join(dir, "none")))
-	if err != nil || math.Abs(got-0.5) > 1e-12 {
-		t.Errorf("covered %v, %v; want 4 of 8 statements", got, err)
-	}
-	if _, err := covered(nil); err == nil {
-		t.Error("no profile, and no error")
-	}
-}
-
 // TestNothingOutlastsTheRun: a test that hangs ends soon after the end of the run.
 func TestNothingOutlastsTheRun(t *testing.T) {
 	for left, want := range map[time.Duration]time.Duration{
