@@ -7,7 +7,7 @@ export CGO_ENABLED := 0
 VERSION := $(shell sed -n 's/^const release = "\(.*\)"/\1/p' cli/version.go)
 DIST := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # Packages whose tests use our goroutines in their own process: they run under the race detector where there is a C
-# compiler.
+# compiler, but files marked `!race`, which drive the built binary.
 RACE := ./supervise/... ./meter/... ./trial/local/...
 # Packages whose tests take minutes: each test is a job of its own.
 SPLIT := ./probe ./cli ./supervise ./attack ./trial/conformance ./feed/serve

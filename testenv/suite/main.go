@@ -4,8 +4,9 @@
 // run at one time add up to all processors, the longest first, and more while a processor has time.
 // The times there come from jobs that ran alone, so that waiting for others is not in them.
 // Packages whose tests take minutes are split: their test binary is built once and every test is a
-// job of its own. The memroom binary that the tests drive is built once too and handed to them as
-// MEMROOM_TEST_BINARY.
+// job of its own, without the race detector. The files of such a package that are not marked
+// `!race` run once more in the job of raced packages. The memroom binary that the tests drive is
+// built once too and handed to them as MEMROOM_TEST_BINARY.
 //
 //	suite [-real] [-processors N] [-most N] [-race PKG]... [-split PKG]... [-beside COMMAND]...
 //	      [-times FILE] [PKG]...
@@ -168,14 +169,13 @@ func (p *plan) jobs(out *printer) (*queue, error) {
 		split = slices.DeleteFunc(split, func(pkg string) bool { return !hasReal(pkg) })
 	}
 	for _, pkg := range split {
-		q.add(p.splitJob(out, pkg, ".", slices.Contains(raced, pkg)))
+		q.add(p.splitJob(out, pkg, "."))
 	}
 	for _, command := range p.beside {
 		q.add(p.shellJob(out, "bash", "-c", command))
 	}
 	for _, pkg := range all {
-		if !slices.Contains(split, pkg) {
-			race := slices.Contains(raced, pkg)
+		if race := slices.Contains(raced, pkg); race || !slices.Contains(split, pkg) {
 			rest[race] = append(rest[race], pkg)
 		}
 	}

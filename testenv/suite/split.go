@@ -31,7 +31,7 @@ type split struct {
 
 // splitJob builds the test binary of a package; the jobs that follow are its tests. The
 // package is named as the go command names it in the folder.
-func (p *plan) splitJob(out *printer, target, folder string, race bool) job {
+func (p *plan) splitJob(out *printer, target, folder string) job {
 	// Nothing of the package can begin before it is built.
 	return job{weight: math.Inf(1), do: func() []job {
 		s := &split{out: out, flags: p.tests, started: time.Now(),
@@ -43,10 +43,10 @@ func (p *plan) splitJob(out *printer, target, folder string, race bool) job {
 		s.binary = filepath.Join(p.dir, strings.ReplaceAll(s.path, "/", "-")+".test")
 		var said []byte
 		if err == nil {
-			args := append([]string{"test", "-c", "-o", s.binary}, p.goFlags(race)...)
+			args := append([]string{"test", "-c", "-o", s.binary}, p.goFlags(false)...)
 			build := exec.Command("go", append(args, target)...)
 			build.Dir = folder
-			build.Env = append(os.Environ(), cgo(race))
+			build.Env = append(os.Environ(), cgo(false))
 			began := time.Now()
 			said, err = build.CombinedOutput()
 			s.times.add("build "+s.path, time.Since(began), build.ProcessState)
@@ -141,8 +141,6 @@ func (s *split) test(name string) {
 	}
 	cmd := exec.Command(tool, args...)
 	cmd.Dir = s.dir
-	// The race detector waits a second at the end of every process, for reports of other threads.
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=50")
 	var own strings.Builder
 	named := false
 	began := time.Now()

@@ -63,7 +63,7 @@ func splitSample(t *testing.T, text string, end time.Time) (events []testEvent) 
 	var printed bytes.Buffer
 	p := &plan{dir: t.TempDir(), tests: []string{"timeout=1m"}, end: end}
 	q := newQueue()
-	q.add(p.splitJob(&printer{to: &printed}, ".", dir, false))
+	q.add(p.splitJob(&printer{to: &printed}, ".", dir))
 	q.work(2, 2, never)
 	for _, line := range strings.Split(strings.TrimSpace(printed.String()), "\n") {
 		var e testEvent
