@@ -16,3 +16,15 @@ def train(loader):
         opt.zero_grad()
         loss.backward()
         opt.step()
+
+
+def train_clean(loader):
+    for x, y in loader:
+        x = x.cuda()
+        with torch.no_grad():
+            t = teacher(x)
+        s = student(x)
+        loss = nn.functional.kl_div(s.log_softmax(-1), t.softmax(-1))
+        opt.zero_grad()
+        loss.backward()
+        opt.step()

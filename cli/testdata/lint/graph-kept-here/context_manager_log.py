@@ -25,3 +25,20 @@ for x in loader:
         loss.backward()
         opt.step()
         cell["loss"] = loss  # expect: graph-kept-in-list
+
+
+@contextlib.contextmanager
+def noted_clean(name):
+    cell_clean = {}
+    yield cell_clean
+    records.append((name, cell_clean))
+
+
+for x_clean in loader:
+    with noted_clean("step") as cell_clean:
+        recon_clean = model(x_clean.cuda())
+        loss_clean = nn.functional.mse_loss(recon_clean, x_clean.cuda())
+        opt.zero_grad()
+        loss_clean.backward()
+        opt.step()
+        cell_clean["loss"] = loss_clean.item()

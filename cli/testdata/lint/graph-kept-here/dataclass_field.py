@@ -30,3 +30,28 @@ for x, y in batches():
     optim.step()
     progress.advance(loss)  # expect: graph-kept-in-list
 print(float(progress.mean))
+
+
+@dataclass
+class ProgressClean:
+    step: int = 0
+    total: float = 0.0
+    recent: list = field(default_factory=list)
+
+    def advance(self, loss_clean):
+        self.step += 1
+        self.total = self.total + loss_clean.detach()
+
+    @property
+    def mean(self):
+        return self.total / max(self.step, 1)
+
+
+progress_clean = ProgressClean()
+for x_clean, y_clean in batches():
+    optim.zero_grad()
+    loss_clean = F.mse_loss(net(x_clean.to("cuda")), y_clean.to("cuda"))
+    loss_clean.backward()
+    optim.step()
+    progress_clean.advance(loss_clean)
+print(float(progress_clean.mean))

@@ -31,3 +31,24 @@ class Trainer:
         while at is not None:
             total, at = total + float(at.loss), at.before
         return total
+
+
+class TrainerClean:
+    def __init__(self, net, optimizer):
+        self.net, self.optimizer = net, optimizer
+        self.last = None
+
+    def step(self, batch):
+        loss = self.net(batch["x"].cuda(), batch["y"].cuda())
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.last = Record(loss.item(), self.last)
+
+    def run(self, loader):
+        for batch in loader:
+            self.step(batch)
+        at, total = self.last, torch.zeros(())
+        while at is not None:
+            total, at = total + float(at.loss), at.before
+        return total

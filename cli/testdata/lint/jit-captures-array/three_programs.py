@@ -33,3 +33,27 @@ params = jnp.zeros((images.shape[1], 1))
 for i in range(1000):
     params = step(params, i)
     found = nearest_fast(draw(jax.random.key(i), 32)[0])
+
+
+@jax.jit
+def step_clean(params_clean, images, at):
+    x = jax.lax.dynamic_slice_in_dim(images, at, 64)
+    grads = jax.grad(lambda p: jnp.square(x @ p).mean())(params_clean)
+    return params_clean - 0.1 * grads
+
+
+@partial(jax.jit, static_argnames="size")
+def draw_clean(key, table, size):
+    rows = jax.random.choice(key, table, (size,))
+    return rows - rows.mean(0)
+
+
+def mean_picture():
+    """Not compiled: it reads the array where it lies."""
+    return images.mean(0)
+
+
+params_clean = jnp.zeros((images.shape[1], 1))
+for i_clean in range(1000):
+    params_clean = step_clean(params_clean, images, i_clean)
+    rows = draw_clean(jax.random.key(i_clean), table, 32)

@@ -53,3 +53,35 @@ def fit_plain(params, batches):
     for batch in batches:
         params, opt_state = run(params, opt_state, batch)
     return params
+
+
+@partial(jax.jit, donate_argnums=0)
+def flax_step_clean(state, batch):
+    loss, grads = jax.value_and_grad(loss_fn)(state.params, batch)
+    return state.apply_gradients(grads=grads), loss
+
+
+def fit_flax_clean(state, batches):
+    for batch in batches:
+        state, loss = flax_step_clean(state, batch)
+    return state
+
+
+@partial(jax.jit, donate_argnames=("params", "opt_state"))
+def optax_step_clean(params, opt_state, batch):
+    updates, opt_state = tx.update(jax.grad(loss_fn)(params, batch), opt_state, params)
+    return optax.apply_updates(params, updates), opt_state
+
+
+class TrainerClean:
+    def __init__(self, params):
+        self.params, self.opt_state = params, tx.init(params)
+
+    def fit(self, batches):
+        for batch in batches:
+            self.params, self.opt_state = optax_step_clean(self.params, self.opt_state, batch)
+
+
+@jax.jit
+def evaluate(params, batch):
+    return loss_fn(params, batch)

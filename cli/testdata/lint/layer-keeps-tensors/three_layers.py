@@ -47,3 +47,41 @@ def train(model, optimizer, batches):
             loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
         grads = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(grads, model.trainable_variables))
+
+
+class AttentionClean(tf.keras.layers.Layer):
+    def __init__(self, units):
+        super().__init__()
+        self.query, self.key = tf.keras.layers.Dense(units), tf.keras.layers.Dense(units)
+
+    def call(self, x):
+        scores = tf.matmul(self.query(x), self.key(x), transpose_b=True)
+        weights = tf.nn.softmax(scores)
+        return tf.matmul(weights, x), weights
+
+
+class EncoderClean(tf.keras.Model):
+    def __init__(self, width):
+        super().__init__()
+        self.body = tf.keras.layers.Dense(width)
+        self.size = tf.keras.metrics.Mean()
+
+    def call(self, x):
+        code = self.body(x)
+        self.size.update_state(tf.norm(code))
+        return tf.nn.relu(code)
+
+
+class Traced(tf.keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+
+    def call(self, x):
+        y = tf.nn.gelu(x)
+        self.kept.append(y)
+        return y
+
+    def take(self):
+        kept, self.kept = self.kept, []
+        return kept

@@ -26,3 +26,14 @@ def train(net, loader, optimizer, weights):
         loss.backward()
         optimizer.step()
         print(torch.round(loss.detach(), decimals=3))
+
+
+def train_clean(net, loader, optimizer, weights):
+    criterion = Criterion(weights)
+    for batch in loader:
+        parts = net({k: v.cuda() for k, v in batch.items()})
+        loss = criterion(parts)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        print(torch.round(on_host(loss.detach()), decimals=3))

@@ -27,3 +27,19 @@ class Segmenter(Remembers, L.LightningModule):
 
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters())
+
+
+class SegmenterClean(Remembers, L.LightningModule):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def training_step(self, batch, index):
+        x, y = batch
+        logits = self.net(x)
+        loss = nn.functional.cross_entropy(logits, y)
+        self.remember(share=logits.argmax(1).float().mean().item())
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())

@@ -62,3 +62,43 @@ def main(epochs=40):
 
 if __name__ == "__main__":
     main()
+
+
+class GradualUnfreezeClean:
+    def __init__(self, model, base_lr):
+        self.model = model
+        self.base_lr = base_lr
+        self.optimizer = None
+
+    def start_epoch(self, epoch):
+        set_depth(self.model, min(epoch + 1, 9))
+        params = [p for p in self.model.parameters() if p.requires_grad]
+        opt = torch.optim.Adam(params, lr=self.base_lr * 0.9**epoch)
+        self.optimizer = opt
+        return opt
+
+    def describe(self):
+        return f"lr {self.base_lr:.2e} -> {self.optimizer.param_groups[0]['lr']:.2e}"
+
+
+def main_clean(epochs=40):
+    device = "cuda"
+    model = efficientnet_b4(weights="DEFAULT")
+    model.classifier[1] = nn.Linear(model.classifier[1].in_features, 14)
+    model.to(device)
+    train = DataLoader(XrayFolder("train"), 24, shuffle=True, num_workers=8)
+    val = DataLoader(XrayFolder("val"), 48, num_workers=8)
+    plan = GradualUnfreezeClean(model, 3e-4)
+    for epoch in range(epochs):
+        opt = plan.start_epoch(epoch)
+        model.train()
+        for x, y in train:
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            opt.zero_grad(set_to_none=True)
+            loss.backward()
+            opt.step()
+        print(epoch, plan.describe(), evaluate(model, val, device))
+
+
+if __name__ == "__main__":
+    main_clean()

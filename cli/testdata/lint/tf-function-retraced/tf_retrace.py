@@ -9,6 +9,7 @@ def make_step(model, optimizer):
         grads = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(grads, model.trainable_variables))
         return loss
+
     return step
 
 
@@ -16,3 +17,9 @@ def train(model, optimizer, dataset):
     step = make_step(model, optimizer)
     for i, (x, y) in enumerate(dataset):
         step(x, y, 1.0 / (1 + i))  # expect: tf-function-retraced
+
+
+def train_clean(model, optimizer, dataset):
+    step = make_step(model, optimizer)
+    for i, (x, y) in enumerate(dataset):
+        step(x, y, tf.constant(1.0 / (1 + i)))
