@@ -391,3 +391,30 @@ func rawLines(source []byte) map[int]bool {
 		}
 	}
 }
+
+// TestContributingNamesWhatExists: a recipe that names a file or a folder which is gone is wrong.
+func TestContributingNamesWhatExists(t *testing.T) {
+	text, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := exec.Command("git", "ls-files").Output()
+	if err != nil {
+		t.Skipf("needs git: %v", err)
+	}
+	exists := map[string]bool{}
+	for path := range strings.Lines(string(listed)) {
+		path = strings.TrimSpace(path)
+		exists[filepath.Base(path)] = true
+		for ; path != "."; path = filepath.Dir(path) {
+			exists[path] = true
+		}
+	}
+	// A path, or the name of a file; words in capitals and stars stand for others.
+	named := regexp.MustCompile("`((?:[a-z0-9_.-]+/)+[a-z0-9_.-]*|[a-z0-9_-]+\\.(?:go|py|txt|jsonl))`")
+	for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+		if path := strings.TrimSuffix(m[1], "/"); !exists[path] && path != "dist/site" {
+			t.Errorf("CONTRIBUTING.md names %s, which does not exist", path)
+		}
+	}
+}
