@@ -1,7 +1,7 @@
 """Streams as torch data sets. Loaded only where torch is used."""
 
+import copy
 import functools
-import math
 import mmap
 import os
 import pickle
@@ -9,8 +9,15 @@ import sys
 from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
-from torch.utils.data import IterableDataset, default_collate, default_convert, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    default_collate,
+    default_convert,
+    get_worker_info,
+)
 from torch.utils.data._utils.fetch import _BaseDatasetFetcher
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from .passes import Passes
 
@@ -50,9 +57,6 @@ class Batches(IterableDataset):
         if self.outlet is None and hasattr(os, "memfd_create"):
             self.outlet = Outlet()
         outlet = None if collating else self.outlet
-        if _plain(self.stream) and outlet:
-            yield from self.stream._iterate(worker.id, worker.num_workers, outlet.arranger)
-            return
         for batch in self.stream._iterate(worker.id, worker.num_workers):
             tensors = _tensors(batch)
             yield outlet.packed(tensors) if outlet else tensors
@@ -96,6 +100,40 @@ class Batches(IterableDataset):
         for one, stream in _each(state, self.stream):
             stream._done = int(one.get("done", 0))
         self.loaded = worker is not None
+
+
+class Direct(_SingleProcessDataLoaderIter):
+    """What a DataLoader iterates with where its workers would only hand batches on: the server has
+    made them. Torch's queues take longer for each than reading it takes, and workers memory."""
+
+    def __init__(self, loader: Any) -> None:
+        alone = copy.copy(loader)
+        alone.num_workers = 0
+        super().__init__(alone)
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self.__init__(loader)  # type: ignore[misc]  # with persistent_workers, for the next pass
+
+
+def _needless(loader: Any) -> bool:
+    """Whether workers would have nothing to do, and nobody could see them."""
+    data = loader.dataset
+    return (
+        isinstance(data, Batches)
+        and loader.num_workers > 0
+        and loader.collate_fn is default_convert
+        and loader.worker_init_fn is None
+        and not loader.timeout
+        and _plain(data.stream)
+    )
+
+
+def _iterator(loader: Any) -> Any:
+    return Direct(loader) if _needless(loader) else _torchs(loader)
+
+
+_torchs = DataLoader._get_iterator
+DataLoader._get_iterator = _iterator
 
 
 def _collating(fetcher: Any) -> bool:
@@ -162,28 +200,6 @@ class Outlet:
             if one.numel():
                 _tensor(memory, *place).copy_(one)
         return Block(name, end, pickle.dumps((layout, shape)))
-
-    def arranger(self, columns: List[Dict[str, Any]]) -> Any:
-        """A function that copies a batch out of the server's memory in one piece."""
-        known = [(_number(c["dtype"]), tuple(c.get("shape", ()))) for c in columns]
-        shape = {c["name"]: Place(at) for at, c in enumerate(columns)}
-
-        @functools.lru_cache(maxsize=FORMS)
-        def form(rows: int, spans: Any) -> Tuple[int, bytes]:
-            layout = [
-                (spans[2 * i], rows * math.prod(sizes), dtype, (rows, *sizes))
-                for i, (dtype, sizes) in enumerate(known)
-            ]
-            end = max(spans[at] + spans[at + 1] for at in range(0, len(spans), 2))
-            return end, pickle.dumps((layout, shape))
-
-        def block(rows: int, spans: Any, memory: memoryview, _: bool) -> Block:
-            end, how = form(rows, spans)
-            name, into = self.piece(end)
-            into[:end] = memory[:end]
-            return Block(name, end, how)
-
-        return block
 
 
 class Place(int):
@@ -260,20 +276,7 @@ def _through(value: Any, function: Any) -> Any:
 
 
 def _plain(stream: Any) -> bool:
-    """Whether the columns can be sent as the server has laid them out: numbers alone, and nothing
-    that a user's function would see."""
-    if getattr(stream, "_changes", True):
+    """Whether batches are numbers alone, and no function of a user's makes something of them."""
+    if not all(getattr(change, "ours", False) for change in getattr(stream, "_changes", [None])):
         return False
-    return all(c["kind"] == "fixed" and _number(c["dtype"]) is not None for c in stream.schema)
-
-
-def _number(dtype: str) -> Any:
-    import numpy
-
-    plain = numpy.dtype(dtype)
-    if plain.kind not in "biufc" or not plain.isnative:
-        return None
-    try:
-        return torch.from_numpy(numpy.empty(0, plain)).dtype
-    except TypeError:
-        return None
+    return all(c["kind"] == "fixed" for c in stream.schema)

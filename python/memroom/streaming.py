@@ -309,9 +309,8 @@ class Stream:
     def __iter__(self) -> Iterator[Dict[str, Any]]:
         return self._iterate(0, 1)
 
-    def _iterate(self, worker: int, workers: int, arrange: Any = None) -> Iterator[Any]:
-        """Batches of one of several workers that take turns. arrange makes something else than
-        dicts of arrays of them, for callers that copy them anyway."""
+    def _iterate(self, worker: int, workers: int) -> Iterator[Any]:
+        """Batches of one of several workers that take turns."""
         if not self._fresh:
             self._go_to(self._epoch + 1)
         self._fresh = False
@@ -327,7 +326,7 @@ class Stream:
                 "memroom: the data has changed since the state was taken (other files, rows or "
                 "sizes): rows would come twice or not at all. Start the epoch anew, with set_epoch"
             )
-        arrays = (arrange or _arranger)(link.answer["columns"])
+        arrays = _arranger(link.answer["columns"])
         began, batches, rows = time.perf_counter(), 0, 0
         lent = None
         try:
@@ -604,6 +603,8 @@ class _Filter:
 
 class _Pair:
     """Makes (x, y) of a batch, or x alone."""
+
+    ours = True  # no function of a user's: no work for workers
 
     def __init__(self, x: Any, y: Any, inputs: Any, labels: List[str], stack: bool) -> None:
         self.x, self.y, self.inputs, self.labels, self.stack = x, y, inputs, labels, stack

@@ -281,6 +281,30 @@ class Parts(Case):
         pair = next(iter(DataLoader(stream.select("id").torch(), batch_size=None, num_workers=1)))
         self.assertFalse(pair["id"]._is_view())
 
+    def test_workers_run_only_where_they_have_something_to_do(self):
+        """Numbers alone are read by the loader's own process, unless workers would be noticed."""
+        import multiprocessing
+
+        from torch.utils.data import DataLoader
+
+        pairs = self.table().torch(x=["id", "c1"], y="c2", stack=True)
+        for data, options, workers in (
+            (self.table().torch(), {}, 0),
+            (self.table().torch(), {"persistent_workers": True}, 0),
+            (pairs, {}, 0),
+            (self.table().map(doubled).torch(), {}, 2),
+            (self.table().torch(), {"worker_init_fn": str}, 2),
+            (self.table().torch(), {"collate_fn": dict}, 2),
+            (self.table().torch(), {"timeout": 60}, 2),
+        ):
+            loader = DataLoader(data, batch_size=None, num_workers=2, **options)
+            for _ in range(2):
+                batches = iter(loader)
+                next(batches)
+                self.assertEqual(len(multiprocessing.active_children()), workers, options)
+                self.assertEqual(1 + len(list(batches)), len(data))
+            del batches, loader
+
     def test_batches_of_workers_may_be_kept(self):
         """Their memory is used again: what was read stays, whatever map() has made of it."""
         from torch.utils.data import DataLoader
