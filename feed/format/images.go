@@ -71,25 +71,23 @@ func (d *imageDecoder) Decode(b Block, columns []table.Column) (*table.Rows, err
 			return nil, err
 		}
 	}
-	rows := table.NewRows(columns, int(b.Rows), b.Bytes)
+	rows := table.NewRows(columns, int(b.Rows), 0)
 	for i, c := range columns {
-		if c.Kind == table.Fixed {
-			rows.Data[i].Fixed = rows.Data[i].Fixed[:0]
+		own := &rows.Data[i]
+		if c.Name == "image" {
+			own.Bytes = data // images follow each other in a block, as rows do in a column
 		}
-	}
-	for n := int(b.First); n < int(b.First+b.Rows); n++ {
-		start, end := d.f.Bounds(n)
-		path := filepath.ToSlash(d.f.Path(n))
-		for i, c := range columns {
-			switch c.Name {
+		for n := int(b.First); n < int(b.First+b.Rows); n++ {
+			path := filepath.ToSlash(d.f.Path(n))
+			switch _, end := d.f.Bounds(n); c.Name {
 			case "image":
-				rows.Data[i].AddBytes(data[start-b.Offset : end-b.Offset])
+				own.Ends = append(own.Ends, end-b.Offset)
 			case "label":
 				class, _, _ := strings.Cut(path, "/")
 				at, _ := slices.BinarySearch(c.Classes, class)
-				rows.Data[i].AddInt(int64(at))
+				own.AddInt(int64(at))
 			default:
-				rows.Data[i].AddBytes([]byte(path))
+				own.AddBytes([]byte(path))
 			}
 		}
 	}

@@ -134,6 +134,7 @@ func (d *tarDecoder) Decode(b Block, columns []table.Column) (*table.Rows, error
 	if err != nil {
 		return nil, err
 	}
+	defer table.Give(data)
 	rows := table.NewRows(columns, int(b.Rows), b.Length)
 	sample := map[string][]byte{}
 	current := ""

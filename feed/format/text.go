@@ -28,6 +28,7 @@ func (d *textDecoder) Decode(b Block, columns []table.Column) (*table.Rows, erro
 	if err != nil {
 		return nil, err
 	}
+	defer table.Give(data)
 	rows := table.NewRows(columns, int(b.Rows), b.Length)
 	err = rowsOf(data, lineRows, func(row []byte, _ int) error {
 		rows.Data[0].AddBytes(trimEnd(row))

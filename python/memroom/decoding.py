@@ -28,30 +28,28 @@ class Decode:
     def __init__(
         self, names: List[str], function: Optional[Callable[[Any], Any]], skip: bool
     ) -> None:
+        from PIL import Image
+
+        Image.preinit()  # its readers are loaded here, not once in each worker
         self.names, self.function, self.skip = names, function, skip
 
     def __call__(self, batch: Dict[str, Any]) -> Dict[str, Any]:
         import numpy
 
-        batch, bad = dict(batch), set()
-        for name in self.names:
-            made = []
+        made, bad = {name: Stack(len(batch[name])) for name in self.names}, set()
+        for name, stack in made.items():
             for row, data in enumerate(batch[name]):
                 try:
-                    made.append(None if data is None else self.decoded(data))
+                    stack.put(row, None if data is None else self.decoded(data))
                 except FeedError as error:
                     if not self.skip:
                         raise FeedError("%s (%s)" % (error, self.which(batch, name, row))) from None
                     bad.add(row)
-                    made.append(None)
-            batch[name] = made
-        kept = [row for row in range(len(made)) if row not in bad]
-        for name, values in batch.items():
-            if name in self.names:
-                batch[name] = _stacked([values[row] for row in kept])
-            elif bad:
-                batch[name] = values[numpy.asarray(kept, dtype=int)]
-        return batch
+        kept = numpy.asarray([r for r in range(stack.rows) if r not in bad], dtype=int)
+        return {
+            name: made[name].taken(kept) if name in made else values[kept] if bad else values
+            for name, values in batch.items()
+        }
 
     def decoded(self, data: bytes) -> Any:
         import numpy
@@ -70,13 +68,33 @@ class Decode:
         return "row %d of a batch" % row
 
 
-def _stacked(values: List[Any]) -> Any:
-    """One array where all have one shape; otherwise an array of arrays."""
-    import numpy
+class Stack:
+    """Results as rows of one array where all have one shape; otherwise an array of arrays. No
+    result is held twice: a batch of images is large."""
 
-    if values and all(v is not None and v.shape == values[0].shape for v in values):
-        return numpy.stack(values)
-    out = numpy.empty(len(values), object)
-    for i, value in enumerate(values):
-        out[i] = value
-    return out
+    def __init__(self, rows: int) -> None:
+        self.rows, self.array, self.others = rows, None, {}  # type: int, Any, Dict[int, Any]
+
+    def put(self, row: int, value: Any) -> None:
+        import numpy
+
+        if self.array is None and value is not None:
+            self.array = numpy.empty((self.rows, *value.shape), value.dtype)
+        if value is not None and (value.shape, value.dtype) == (
+            self.array.shape[1:],
+            self.array.dtype,
+        ):
+            self.array[row] = value
+        else:
+            self.others[row] = value
+
+    def taken(self, kept: Any) -> Any:
+        """The results of these rows."""
+        import numpy
+
+        if self.array is not None and not self.others:
+            return self.array if len(kept) == self.rows else self.array[kept]
+        out = numpy.empty(len(kept), object)
+        for i, row in enumerate(kept):
+            out[i] = self.others[row] if row in self.others else self.array[row]
+        return out

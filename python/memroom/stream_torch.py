@@ -6,8 +6,10 @@ import mmap
 import os
 import pickle
 import sys
-from typing import Any, Dict, Iterator, List, Tuple
+import weakref
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
+import numpy
 import torch
 from torch.utils.data import (
     DataLoader,
@@ -23,6 +25,7 @@ from .passes import Passes
 
 ALIGN = 64  # bytes at which each tensor of a piece begins
 FORMS = 64  # ways to lay out a batch that are kept
+LENT = 16  # pieces that may be read where they lie; batches in others are copied
 
 
 def dataset(stream: Any) -> Any:
@@ -221,19 +224,32 @@ class Block:
 
 
 _pieces: Dict[Tuple[int, int, int], Any] = {}  # of workers, as they were opened here
+_lent: Set[Tuple[int, int, int]] = set()  # those that tensors lie in
 
 
 def _unpacked(name: Tuple[int, int, int], size: int, form: bytes) -> Any:
+    """The batch, in the piece itself until nobody refers to it any more."""
     memory = _pieces.get(name)
     if memory is None:
         for other in [one for one in _pieces if not os.path.exists("/proc/%d" % one[0])]:
             del _pieces[other]
         with open("/proc/%d/fd/%d" % name[:2], "r+b") as file:
             memory = _pieces[name] = mmap.mmap(file.fileno(), 0)
-    copy = bytearray(memoryview(memory)[ALIGN : ALIGN + size])
-    memory[0] = 0
+    content: Any = numpy.frombuffer(memory, numpy.uint8, size, ALIGN)
+    if len(_lent) < LENT:
+        _lent.add(name)
+        weakref.finalize(content, _given_back, os.getpid(), name, memory).atexit = False
+    else:  # somebody keeps batches: each piece is a descriptor of the worker
+        content = content.copy()
+        memory[0] = 0
     layout, shape = _form(form)
-    return _placed(shape, [_tensor(copy, *place) for place in layout])
+    return _placed(shape, [_tensor(content, *place) for place in layout])
+
+
+def _given_back(owner: int, name: Tuple[int, int, int], memory: Any) -> None:
+    if os.getpid() == owner:  # what a fork has inherited is still read by us
+        _lent.discard(name)
+        memory[0] = 0
 
 
 @functools.lru_cache(maxsize=FORMS)

@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import tracemalloc
 import unittest
 import warnings
 
@@ -63,6 +64,16 @@ class Images(Case):
         shapes = [(x.shape, x.dtype, y.dtype) for x, y in loader]
         self.assertEqual(shapes[0], ((8, 3, 4, 4), torch.float32, torch.int64))
         self.assertEqual([shape[0] for shape, *_ in shapes], [8, 8, 8, 6])
+
+    def test_no_image_is_held_twice(self):
+        """Each goes into the batch's array at once."""
+        stream = self.images(batch_size=30).decode(lambda _: numpy.ones(1 << 20, "u1"))
+        tracemalloc.start()
+        try:
+            self.assertEqual(next(iter(stream))["image"].shape, (30, 1 << 20))
+            self.assertLess(tracemalloc.get_traced_memory()[1], 40 << 20)
+        finally:
+            tracemalloc.stop()
 
     def test_patterns_and_folders_without_classes(self):
         stream = memroom.Stream(self.path("*/*.png"))

@@ -306,7 +306,9 @@ class Parts(Case):
             del batches, loader
 
     def test_batches_of_workers_may_be_kept(self):
-        """Their memory is used again: what was read stays, whatever map() has made of it."""
+        """Their memory is used again: what was read stays, whatever map() has made of it. The first
+        ones are read where they lie."""
+        from memroom import stream_torch
         from torch.utils.data import DataLoader
 
         def nested(batch):
@@ -322,6 +324,9 @@ class Parts(Case):
             inner = [int(one) for _, rest in whole for one in rest["kept"][0]]
             self.assertEqual(inner, [*range(1000)])
             self.assertEqual(whole[0][1]["kept"][1:], ["text", 3])
+            self.assertEqual(len(stream_torch._lent), stream_torch.LENT)
+            del whole
+            self.assertFalse(stream_torch._lent)
 
     def test_mix(self):
         low, high = self.table().split(0.5, 0.5)
