@@ -58,7 +58,8 @@ func (s *Server) pick(ctx context.Context, conn *net.UnixConn, asked <-chan []in
 		fill := func(room func(int, []table.Span, int64) ([]byte, error)) error {
 			return picker.Fill(ctx, numbers, room)
 		}
-		if err := s.send(conn, header{Kind: kindBatch}, r, &own, true, fill); err != nil {
+		if err := s.send(conn, header{Kind: kindBatch}, r, from.data.Columns, &own, true,
+			fill); err != nil {
 			if ctx.Err() != nil {
 				return errGone
 			}

@@ -24,7 +24,11 @@ const (
 	kindBatch = 1
 	kindEnd   = 2
 	kindError = 3
+	kindStill = 4 // nothing has come yet, and the server works on it; as long as a batch's message
 )
+
+// hearsStill is the first version of the protocol whose consumers know kindStill.
+const hearsStill = 3
 
 // errGone means that the consumer has closed its end.
 var errGone = errors.New("the consumer has gone")
@@ -136,7 +140,7 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, turn *turns, r 
 		fill := func(room func(int, []table.Span, int64) ([]byte, error)) error {
 			return cursor.Fill(ctx, k%cursor.Batches(), k+r.Stride, room)
 		}
-		err := s.send(conn, head, r, &slots[n], first, fill)
+		err := s.send(conn, head, r, from.data.Columns, &slots[n], first, fill)
 		for errors.Is(err, errNoRoom) {
 			if !s.makeRoom(slots, free) {
 				// Others have taken the budget: this consumer goes on with the slots that it has.
@@ -154,7 +158,7 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, turn *turns, r 
 				}
 			}
 			head.Slot = n
-			err = s.send(conn, head, r, &slots[n], first, fill)
+			err = s.send(conn, head, r, from.data.Columns, &slots[n], first, fill)
 		}
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, errGone) {
@@ -188,10 +192,38 @@ func (s *Server) stream(ctx context.Context, conn *net.UnixConn, turn *turns, r 
 	return nil
 }
 
+// whileMaking calls work, and tells the consumer every second that it goes on: one that hears
+// nothing takes the server for stuck.
+func whileMaking(conn *net.UnixConn, r request, columns []table.Column, work func() error) error {
+	if r.Version < hearsStill {
+		return work()
+	}
+	var mu sync.Mutex
+	made := false
+	var again *time.Timer
+	mu.Lock()
+	again = time.AfterFunc(stillHere, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !made && write(conn, header{Kind: kindStill}, make([]table.Span, table.Spans(columns)), nil,
+			-1) == nil {
+			again.Reset(stillHere)
+		}
+	})
+	mu.Unlock()
+	defer func() {
+		again.Stop()
+		mu.Lock()
+		made = true
+		mu.Unlock()
+	}()
+	return work()
+}
+
 // send fills a slot with rows and notifies the consumer. first means that it is the consumer's only
 // slot.
-func (s *Server) send(conn *net.UnixConn, h header, r request, own *slot, first bool,
-	fill func(room func(int, []table.Span, int64) ([]byte, error)) error) error {
+func (s *Server) send(conn *net.UnixConn, h header, r request, columns []table.Column, own *slot,
+	first bool, fill func(room func(int, []table.Span, int64) ([]byte, error)) error) error {
 	var layout []table.Span
 	descriptor := -1
 	room := func(rows int, spans []table.Span, size int64) ([]byte, error) {
@@ -212,7 +244,7 @@ func (s *Server) send(conn *net.UnixConn, h header, r request, own *slot, first 
 		own.batch = size
 		return own.memory.bytes[:size], nil
 	}
-	if err := fill(room); err != nil {
+	if err := whileMaking(conn, r, columns, func() error { return fill(room) }); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -21,6 +21,14 @@ func spansOf(c Column) int {
 	return 3
 }
 
+// Spans returns how many spans a batch of these columns has.
+func Spans(columns []Column) (count int) {
+	for _, c := range columns {
+		count += spansOf(c)
+	}
+	return count
+}
+
 // Layout returns where each buffer of a batch of picks lies, and how large the batch is.
 func Layout(columns []Column, blocks []*Rows, picks []Pick) ([]Span, int64) {
 	var spans []Span

@@ -424,7 +424,7 @@ class Stream:
         if self._part is not None:
             spec["part"] = self._part
         request = {
-            "version": 2,
+            "version": 3,
             "spec": spec,
             "epoch": epoch,
             "start": start,

@@ -24,7 +24,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from .command import find
 
 HEADER = struct.Struct("<IIQIIQII")
-BATCH, END, ERROR = 1, 2, 3
+BATCH, END, ERROR, STILL = 1, 2, 3, 4
 PEER = struct.Struct("3i")  # process, user and group, as SO_PEERCRED has them
 START_PATIENCE = 60.0  # seconds that a server may take to load
 END_PATIENCE = 5.0  # seconds from a closed connection to the end of its server
@@ -282,8 +282,12 @@ class Link:
 
     def next(self) -> Optional[Tuple[int, int, int, Any, memoryview]]:
         """The next batch, or None at the end: slot, number, rows, spans, memory."""
-        got = self.message()
-        kind, slot, number, rows, spans, size, descriptor, _ = HEADER.unpack_from(self.buffer)
+        kind = STILL
+        while kind == STILL:
+            got = self.message()
+            kind, slot, number, rows, _, size, descriptor, _ = HEADER.unpack_from(self.buffer)
+            if kind in (BATCH, STILL):
+                self.exactly(len(self.buffer) - got, self.buffer[got:])
         if kind != BATCH:
             text = bytes(self.buffer[HEADER.size : got])
             text += self.exactly(size - len(text))
@@ -291,8 +295,6 @@ class Link:
                 raise FeedError("memroom: " + text.decode(errors="replace"))
             self.report = json.loads(text)
             return None
-        if got < len(self.buffer):
-            self.exactly(len(self.buffer) - got, self.buffer[got:])
         where = self.spans.unpack_from(self.buffer, HEADER.size)
         if self.copying or sys.platform != "linux":
             memory = memoryview(self.exactly(size))
@@ -315,23 +317,28 @@ class Link:
         spans of all columns; returns how much came. Time spent waiting is counted: a batch that
         lies ready costs one call and is not waited for.
         """
-        got = self.receive(self.buffer, socket.MSG_DONTWAIT)
+        got = self.receive(self.buffer)
         if got < 0:
             asked = time.perf_counter()
-            poll = select.poll()
-            poll.register(self.socket, select.POLLIN)
-            poll.poll()
+            self.wait()
             self.waited += time.perf_counter() - asked
-            got = self.receive(self.buffer, 0)
+            got = self.receive(self.buffer)
         if got < HEADER.size:
             self.exactly(HEADER.size - got, self.buffer[got : HEADER.size])
             got = HEADER.size
         return got
 
-    def receive(self, view: memoryview, flags: int) -> int:
+    def wait(self) -> None:
+        """Until there is something to read. A server that makes a batch says so meanwhile."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        if not poll.poll(1000 * SILENCE) and self.socket.fileno() >= 0:
+            raise FeedError(SILENT % SILENCE)
+
+    def receive(self, view: memoryview) -> int:
         """Reads into view what is there, with its descriptors; -1 where nothing is."""
         try:
-            n, beside, _, _ = self.socket.recvmsg_into([view], ROOM, flags)
+            n, beside, _, _ = self.socket.recvmsg_into([view], ROOM, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return -1
         except ConnectionResetError:
@@ -367,7 +374,11 @@ class Link:
         view = memoryview(bytearray(size)) if into is None else into
         at = 0
         while at < size:
-            at += self.receive(view[at:], 0)
+            got = self.receive(view[at:])
+            if got < 0:
+                self.wait()
+            else:
+                at += got
         return bytes(view) if into is None else b""
 
     def close(self) -> None:

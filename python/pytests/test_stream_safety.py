@@ -3,8 +3,11 @@ data, stop or stall, and addresses that hold secrets.
 """
 
 import glob
+import json
 import os
+import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -155,6 +158,45 @@ class Servers(Case):
                 self.read(server=address)
         with self.assertRaisesRegex(memroom.FeedError, "no feed server listens"):
             self.read(server=address)
+
+    def test_a_server_that_stops_between_batches(self):
+        before, wire.SILENCE = wire.SILENCE, 3
+        self.addCleanup(setattr, wire, "SILENCE", before)
+        stream = memroom.Stream(self.data, batch_size=1, budget="84MiB", prefetch=1)
+        batches = iter(stream)
+        next(batches)
+        os.kill(wire._started[-1].pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, wire._started[-1].pid, signal.SIGCONT)
+        with self.assertRaisesRegex(memroom.FeedError, "not said a word"):
+            list(batches)
+
+    def test_a_server_that_works_on_a_batch(self):
+        """It takes longer than one that is stuck may, and says that it works on it."""
+        before, wire.SILENCE = wire.SILENCE, 2
+        self.addCleanup(setattr, wire, "SILENCE", before)
+        address = os.path.join(self.open, "slow")
+        column = {"name": "x", "kind": "fixed", "dtype": "<i8", "width": 8}
+        answer = {"columns": [column], "classes": 0, "batches": 1, "rows": 1, "window": 1}
+        span = struct.pack("<QQ", 0, 8)
+
+        def serve():
+            link, _ = listener.accept()
+            with link:
+                link.recv(1 << 16)
+                link.sendall(json.dumps(answer).encode() + b"\n")
+                for _ in range(5):
+                    time.sleep(0.7)
+                    link.sendall(wire.HEADER.pack(wire.STILL, 0, 0, 0, 1, 0, 0, 0) + bytes(16))
+                link.sendall(wire.HEADER.pack(wire.BATCH, 0, 0, 1, 1, 8, 0, 0) + span + bytes(8))
+                link.sendall(wire.HEADER.pack(wire.END, 0, 0, 0, 0, 2, 0, 0) + b"{}")
+                link.recv(1 << 16)
+
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(address)
+            listener.listen()
+            threading.Thread(target=serve, daemon=True).start()
+            stream = memroom.Stream(self.data, server=address, transport="copy")
+            self.assertEqual([batch["x"].tolist() for batch in stream], [[0]])
 
     def test_one_server_for_many_that_come_at_once(self):
         program = (
