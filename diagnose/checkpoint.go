@@ -143,8 +143,8 @@ func (w *Watch) readWhole(pid int, c Checkpoint, where string) []event.Finding {
 	w.loads["whole "+c.Whole] = true
 	f := event.Finding{Kind: "checkpoint", Detail: "ranks_read", Severity: event.SeverityWarning,
 		Bytes: sum, Confidence: 0.85,
-		Title: fmt.Sprintf("each of %d processes reads the whole of %s into host memory: %s of %s "+
-			"(%s)", len(ranks), path.Base(c.Whole), sum, w.wall, where),
+		Title: fmt.Sprintf("each of %d processes reads the whole of %s into host memory: %s (%s)",
+			len(ranks), path.Base(c.Whole), sum.Of(w.wall), where),
 		Remedies: []string{"map_file", "stream_data"}}
 	return []event.Finding{f}
 }

@@ -47,13 +47,13 @@ func (w *Watch) fed(key string) []event.Finding {
 		return nil
 	}
 	feeds.said[key] = true
-	wall := fmt.Sprintf("%s of host memory", w.wall)
+	wall := f.Total.Of(w.wall) + " of host memory"
 	if !ofHost {
-		wall = fmt.Sprintf("%s of /dev/shm", feeds.shm)
+		wall = f.Total.Of(feeds.shm) + " of /dev/shm"
 	}
 	finding := event.Finding{Kind: "feeding", Severity: event.SeverityWarning, Bytes: f.Total,
 		Confidence: 0.85,
-		Title: fmt.Sprintf("feeding the model %s %s of %s: %s; use %s", takes(f), f.Total, wall,
+		Title: fmt.Sprintf("feeding the model %s %s: %s; use %s", takes(f), wall,
 			f.Sum(), f.Change()),
 	}
 	finding.Detail, finding.Remedies = feedCures(f, ofShm)

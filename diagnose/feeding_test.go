@@ -20,7 +20,7 @@ func TestFeedingMattersByItsShare(t *testing.T) {
 		limit, shm  event.Bytes
 		says, cures string
 	}{
-		"host": {loader, event.GiB, 0, "256MiB of 1GiB of host memory", "dataloader_workers stream_data"},
+		"host": {loader, event.GiB, 0, "0.25GiB of 1GiB of host memory", "dataloader_workers stream_data"},
 		"pinned": {pinned, event.GiB, 0, "1GiB of host memory",
 			"dataloader_workers pin_memory stream_data"},
 		"alone": {alone, event.GiB, 0, "one batch", "micro_batch stream_data"},
@@ -58,8 +58,8 @@ func TestBuffersThatFill(t *testing.T) {
 	shuffle.Source, shuffle.Count, shuffle.Each = "tf.data shuffle", 300, event.MiB
 	small.Total = event.MiB
 	for says, feed := range map[string]event.Feed{
-		"takes 300MiB of 1GiB of host memory: tf.data cache: memory rose by 300MiB in 40 batches": cache,
-		"tf.data shuffle: 300 x about 1MiB, as measured when it filled (t.py:3)":                  shuffle,
+		"takes 0.29GiB of 1GiB of host memory: tf.data cache: memory rose by 300MiB in 40 batches": cache,
+		"tf.data shuffle: 300 x about 1MiB, as measured when it filled (t.py:3)":                   shuffle,
 		"": small,
 	} {
 		w := NewWatch(DefaultThresholds(), event.GiB)

@@ -267,7 +267,7 @@ var importing = lazyregexp.New(`^(?:import\s+\w|from\s+[\w.]+\s+import\b)`)
 
 func reached(held, limit event.Bytes) string {
 	if limit > 0 {
-		return fmt.Sprintf("%s of %s", min(held, limit), limit.AsSet())
+		return min(held, limit).Of(limit)
 	}
 	return held.String()
 }

@@ -170,14 +170,14 @@ func (h *hostWatch) nearlyOut(s event.Sample, limits Thresholds) *event.Finding 
 	if held := s.Unreclaimable(); where == "the machine" && held > 0 && held < (total-left)/2 {
 		return &event.Finding{
 			Kind: "host_pressure", Severity: event.SeverityWarning, Bytes: left, Confidence: 0.95,
-			Title: fmt.Sprintf("other processes fill host memory: %s of %s are free, this run holds %s",
-				left, total, held),
+			Title: fmt.Sprintf("other processes fill host memory: %s are free, this run holds %s",
+				left.Of(total), held.Beside(total)),
 			Evidence: []string{fmt.Sprintf("others and the kernel hold %s", total-left-held)},
 		}
 	}
 	return &event.Finding{
 		Kind: "host_pressure", Severity: event.SeverityError, Bytes: left, Confidence: 0.95,
-		Title: fmt.Sprintf("only %s of %s host memory are free (%s)", left, total.AsSet(), where),
+		Title: fmt.Sprintf("only %s host memory are free (%s)", left.Of(total), where),
 		Evidence: []string{fmt.Sprintf("the run holds %s that the kernel cannot free, in %s",
 			s.Unreclaimable(), event.Count(s.Processes, "process"))},
 		Remedies: h.cures("stream_data", "raise_limit"),
@@ -197,8 +197,8 @@ func (h *hostWatch) swapping(s event.Sample, limits Thresholds) *event.Finding {
 		Title: fmt.Sprintf(
 			"the host is swapping: swap grew by %s in the last minute, %s of this run are in it",
 			h.swap.growth(), s.Swapped),
-		Evidence: []string{fmt.Sprintf("swap in use %s of %s",
-			s.Machine.SwapTotal-s.Machine.SwapFree, s.Machine.SwapTotal)},
+		Evidence: []string{"swap in use " +
+			(s.Machine.SwapTotal - s.Machine.SwapFree).Of(s.Machine.SwapTotal)},
 		Remedies: h.cures("stream_data", "optimizer_offload", "raise_limit"),
 	}
 }
@@ -219,8 +219,8 @@ func (h *hostWatch) shm(s event.Sample, limits Thresholds) *event.Finding {
 	return &event.Finding{
 		Kind: "shm", Severity: event.SeverityError, Bytes: m.ShmUsed, Confidence: 0.9,
 		Title: fmt.Sprintf(
-			"/dev/shm is nearly full (%s of %s): DataLoader workers crash with a bus error when it is",
-			m.ShmUsed, m.ShmTotal),
+			"/dev/shm is nearly full (%s): DataLoader workers crash with a bus error when it is",
+			m.ShmUsed.Of(m.ShmTotal)),
 		Remedies: []string{"shm_size", "dataloader_workers"},
 	}
 }
@@ -273,8 +273,7 @@ func (h *hostWatch) neighbour(s event.Sample, limits Thresholds) *event.Finding 
 		}
 		return &event.Finding{
 			Kind: "neighbour", Severity: event.SeverityWarning, Bytes: d.Others, Confidence: 0.95,
-			Title: fmt.Sprintf("another process holds %s of %s on %s", d.Others, d.Total,
-				d.Name),
+			Title: fmt.Sprintf("another process holds %s on %s", d.Others.Of(d.Total), d.Name),
 			Evidence: []string{fmt.Sprintf("card %s: used %s, by this run %s", d.UUID, d.Used,
 				d.Ours)},
 			Remedies: []string{"free_neighbour"},

@@ -67,7 +67,7 @@ func TestHostFindingsInFull(t *testing.T) {
 		"the cgroup is full": {func(event.Bytes) event.Sample {
 			return event.Sample{Machine: machine(30 * gib), Anonymous: 9 * gib, Processes: 2,
 				Cgroup: &event.CgroupSample{Limit: 10 * gib, Current: 10 * gib, File: 400 * mib}}
-		}, false, "host_pressure error 400MiB only 400MiB of 10GiB host memory are free (the " +
+		}, false, "host_pressure error 400MiB only 0.39GiB of 10GiB host memory are free (the " +
 			"cgroup) | the run holds " +
 			"9GiB that the kernel cannot free, in 2 processes | stream_data, raise_limit"},
 		"its files can be dropped": {func(event.Bytes) event.Sample {
@@ -78,7 +78,7 @@ func TestHostFindingsInFull(t *testing.T) {
 			m := machine(50 * gib)
 			m.ShmUsed = 1000 * mib
 			return event.Sample{Machine: m}
-		}, false, "shm error 1000MiB /dev/shm is nearly full (1000MiB of 1GiB): DataLoader workers " +
+		}, false, "shm error 1000MiB /dev/shm is nearly full (0.98GiB of 1GiB): DataLoader workers " +
 			"crash with a bus " +
 			"error when it is |  | shm_size, dataloader_workers"},
 		"a neighbour": {func(event.Bytes) event.Sample {
@@ -110,7 +110,7 @@ func TestHostFindingsInFull(t *testing.T) {
 			return event.Sample{Machine: m, Swapped: s * 4 * mib}
 		}, true, "swap warning 128MiB the host is swapping: swap grew by 256MiB in the last minute, " +
 			"128MiB of this " +
-			"run are in it | swap in use 256MiB of 8GiB | dataloader_workers, pin_memory, stream_data, " +
+			"run are in it | swap in use 0.25GiB of 8GiB | dataloader_workers, pin_memory, stream_data, " +
 			"optimizer_offload, raise_limit"},
 		"others swap": {func(s event.Bytes) event.Sample {
 			m := machine(50 * gib)

@@ -140,8 +140,8 @@ func (t *trialWatch) store(s event.Sample) []event.Finding {
 	t.said["store"] = true
 	return []event.Finding{{Kind: "object_store", Detail: "object_store",
 		Severity: event.SeverityWarning, Bytes: r.Filled, Confidence: 0.85,
-		Title: fmt.Sprintf("Ray's object store was filled to %s of %s: an object stays while a "+
-			"reference to it lives; what no longer fits is written to disk", r.Filled, r.Capacity),
+		Title: fmt.Sprintf("Ray's object store was filled to %s: an object stays while a "+
+			"reference to it lives; what no longer fits is written to disk", r.Filled.Of(r.Capacity)),
 		Evidence: []string{"`ray memory` lists the references and the lines that made them"},
 		Remedies: []string{"object_store"}}}
 }

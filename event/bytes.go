@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -93,10 +94,12 @@ func (b Bytes) String() string {
 	return sign + text + units[unit].name
 }
 
-var units = []struct {
+type sizeUnit struct {
 	name string
 	size uint64
-}{{"B", 1}, {"KiB", uint64(KiB)}, {"MiB", uint64(MiB)}, {"GiB", uint64(GiB)}, {"TiB", uint64(TiB)},
+}
+
+var units = []sizeUnit{{"B", 1}, {"KiB", uint64(KiB)}, {"MiB", uint64(MiB)}, {"GiB", uint64(GiB)}, {"TiB", uint64(TiB)},
 	{"PiB", uint64(PiB)}}
 
 // inUnit writes a size as a number of units, rounded to two decimals, without zeros at its end.
@@ -118,6 +121,19 @@ func (b Bytes) AsSet() string {
 		}
 	}
 	return b.String()
+}
+
+// Of writes a size and the limit that it is a part of, both in one unit: 1198.5MiB of 1200MiB.
+func (b Bytes) Of(limit Bytes) string { return b.Beside(limit) + " of " + limit.AsSet() }
+
+// Beside writes a size in the unit of a limit that stands next to it, as long as that shows it.
+func (b Bytes) Beside(limit Bytes) string {
+	name := strings.TrimLeft(limit.AsSet(), "-0123456789.")
+	unit := slices.IndexFunc(units, func(u sizeUnit) bool { return u.name == name })
+	if b <= 0 || limit <= 0 || uint64(b) < units[unit].size/10 {
+		return b.String()
+	}
+	return inUnit(uint64(b), unit) + name
 }
 
 // UnmarshalText lets Bytes be a flag or a config value.

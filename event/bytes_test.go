@@ -48,6 +48,20 @@ func TestLimitsAreWrittenAsSet(t *testing.T) {
 	}
 }
 
+// TestBesideALimit: two figures of one sentence have one unit, that of the limit as a person set it.
+func TestBesideALimit(t *testing.T) {
+	for want, c := range map[string][2]Bytes{
+		"1198.5MiB of 1200MiB": {1198*MiB + 512*KiB, 1200 * MiB}, "1.17GiB of 2GiB": {1198 * MiB, 2 * GiB},
+		"0.5GiB of 4GiB": {512 * MiB, 4 * GiB}, "8MiB of 4GiB": {8 * MiB, 4 * GiB},
+		"0B of 4GiB": {0, 4 * GiB}, "1.5GiB of 0B": {1536 * MiB, 0}, "-1MiB of 2GiB": {-MiB, 2 * GiB},
+		"23.5GiB of 23.54GiB": {23*GiB + 512*MiB, 25275125760},
+	} {
+		if got := c[0].Of(c[1]); got != want {
+			t.Errorf("%d of %d is written %q, want %q", int64(c[0]), int64(c[1]), got, want)
+		}
+	}
+}
+
 func TestBytesPrintsAndReadsBack(t *testing.T) {
 	for size, want := range map[Bytes]string{
 		0: "0B", 1023: "1023B", 1024: "1KiB", 3 * GiB / 2: "1.5GiB", 10 * GiB: "10GiB",

@@ -287,8 +287,7 @@ func (e End) why() string {
 	case event.WhereGPU, event.WhereMPS:
 		return e.cardWhy()
 	case event.WhereShm:
-		return fmt.Sprintf("/dev/shm was full: %s of %s were in use.", e.Peaks.Shm,
-			e.Peaks.ShmTotal)
+		return fmt.Sprintf("/dev/shm was full: %s were in use.", e.Peaks.Shm.Of(e.Peaks.ShmTotal))
 	}
 	return e.hostWhy()
 }
@@ -299,7 +298,7 @@ func (e End) hostWhy() string {
 		// the limit of a cgroup kills; it makes no request fail
 		return fmt.Sprintf("a request for memory was refused, though its processes held %s at most, "+
 			"of the %s of --host-mem: it was very large, or another limit (ulimit -v, -d) is lower.",
-			e.heldByHost(), e.Run.HostMem.AsSet())
+			e.heldByHost().Beside(e.Run.HostMem), e.Run.HostMem.AsSet())
 	case e.Run.HostMem > 0:
 		return fmt.Sprintf("its processes reached the limit of %s (--host-mem).",
 			e.Run.HostMem.AsSet())
@@ -476,7 +475,7 @@ func (e End) memory() []string {
 		name := cmp.Or(d.Name, fmt.Sprintf("card %d", i))
 		line := name + ":"
 		if d.Total > 0 {
-			line += fmt.Sprintf(" peak %s of %s", d.Used, d.Total)
+			line += " peak " + d.Used.Of(d.Total)
 		}
 		if d.Reserved > 0 {
 			line += fmt.Sprintf(" (this job: %s allocated, %s reserved)", d.Allocated, d.Reserved)
@@ -491,11 +490,13 @@ func (e End) memory() []string {
 		line := "host: peak " + peak.String()
 		switch limit, others := e.Peaks.HostLimit, e.Peaks.HostOthers; {
 		case limit > peak+others:
-			line += fmt.Sprintf(" of %s, %s left", limit.AsSet(), limit-others-peak)
+			line = fmt.Sprintf("host: peak %s, %s left", peak.Of(limit),
+				(limit - others - peak).Beside(limit))
 		case limit > 0 && peak > limit: // one that makes the job wait, or shared pages counted twice
-			line += fmt.Sprintf(", %s above the limit of %s", peak-limit, limit.AsSet())
+			line = fmt.Sprintf("host: peak %s, %s above the limit of %s", peak.Beside(limit),
+				(peak - limit).Beside(limit), limit.AsSet())
 		case limit > 0:
-			line += fmt.Sprintf(" of %s, nothing left", limit.AsSet())
+			line = fmt.Sprintf("host: peak %s, nothing left", peak.Of(limit))
 		}
 		if e.Peaks.HostOthers > 0 {
 			line += fmt.Sprintf(", other processes held %s", e.Peaks.HostOthers)
@@ -503,7 +504,7 @@ func (e End) memory() []string {
 		lines = append(lines, line)
 	}
 	if e.Peaks.ShmTotal > 0 && e.Peaks.Shm > e.Peaks.ShmTotal/2 {
-		lines = append(lines, fmt.Sprintf("/dev/shm: peak %s of %s", e.Peaks.Shm, e.Peaks.ShmTotal))
+		lines = append(lines, "/dev/shm: peak "+e.Peaks.Shm.Of(e.Peaks.ShmTotal))
 	}
 	return lines
 }

@@ -143,9 +143,9 @@ func (t *Text) planVerdict(p *plan.Prediction) {
 func planBounds(p *plan.Prediction) string {
 	switch p.Verdict {
 	case plan.ProbablyFits:
-		return fmt.Sprintf(": needs %s of %s, at most %s", p.DevicePeak, p.Room, p.High)
+		return fmt.Sprintf(": needs %s, at most %s", p.DevicePeak.Of(p.Room), p.High.Beside(p.Room))
 	case plan.ProbablyDoesNot:
-		return fmt.Sprintf(": needs %s of %s, at least %s", p.DevicePeak, p.Room, p.Low)
+		return fmt.Sprintf(": needs %s, at least %s", p.DevicePeak.Of(p.Room), p.Low.Beside(p.Room))
 	}
 	return ""
 }

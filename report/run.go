@@ -22,8 +22,7 @@ func RunSummary(w io.Writer, s event.Summary) {
 	}
 	full := s.Verdict != nil && s.Verdict.Where == event.WhereShm
 	if s.Peaks.ShmTotal > 0 && (full || s.Peaks.Shm > s.Peaks.ShmTotal/10) {
-		lines = append(lines, fmt.Sprintf("/dev/shm     peak %s of %s", s.Peaks.Shm,
-			s.Peaks.ShmTotal))
+		lines = append(lines, "/dev/shm     peak "+s.Peaks.Shm.Of(s.Peaks.ShmTotal))
 	}
 	if s.Steps > 0 {
 		lines = append(lines, fmt.Sprintf("steps        %d, %s each (median)", s.Steps,
@@ -128,12 +127,13 @@ func hostLine(s event.Summary) []string {
 	if s.Peaks.Resident == 0 {
 		return nil
 	}
-	line := fmt.Sprintf("host memory  peak %s (%s with file pages), in %s", peak,
-		s.Peaks.Resident, processes(s.Peaks.Processes))
-	if s.Peaks.HostLimit > 0 {
-		line += fmt.Sprintf("; %s of %s left", s.Peaks.HostLeft(), s.Peaks.HostLimit.AsSet())
+	limit := s.Peaks.HostLimit
+	line := fmt.Sprintf("host memory  peak %s (%s with file pages), in %s", peak.Beside(limit),
+		s.Peaks.Resident.Beside(limit), processes(s.Peaks.Processes))
+	if limit > 0 {
+		line += fmt.Sprintf("; %s left", s.Peaks.HostLeft().Of(limit))
 		if s.Peaks.HostOthers > 0 {
-			line += fmt.Sprintf(", other processes held %s", s.Peaks.HostOthers)
+			line += fmt.Sprintf(", other processes held %s", s.Peaks.HostOthers.Beside(limit))
 		}
 	}
 	return []string{line}
@@ -153,7 +153,8 @@ func deviceLine(d event.DevicePeak) string {
 	}
 	line := fmt.Sprintf("%-12s", name)
 	if d.Total > 0 {
-		line += fmt.Sprintf(" peak %s of %s, %s left", d.Used, d.Total, max(0, d.Total-d.Used))
+		line += fmt.Sprintf(" peak %s, %s left", d.Used.Of(d.Total),
+			max(0, d.Total-d.Used).Beside(d.Total))
 	}
 	if d.Reserved > 0 {
 		line += fmt.Sprintf(" (allocated %s, reserved %s)", d.Allocated, d.Reserved)

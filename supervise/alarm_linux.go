@@ -27,7 +27,7 @@ func (a *alarm) check(s event.Sample) {
 	switch {
 	case share >= at && !a.ringing:
 		a.ringing = true
-		a.ring(fmt.Sprintf("%s at %s of %s (%.0f %%)", what, used, limit, 100*share))
+		a.ring(fmt.Sprintf("%s at %s (%.0f %%)", what, used.Of(limit), 100*share))
 	case share < at-0.05:
 		a.ringing = false
 	}

@@ -184,7 +184,7 @@ func caughtFinding(c *caught, since time.Duration, waiting int) event.Finding {
 		Title: fmt.Sprintf("Rank %d ran out of GPU memory (it asked for %s) and caught the error; no "+
 			"rank has made a step since, for %v, and the other %s",
 			*c.rank, c.oom.Requested, since.Round(time.Second), waits(waiting)),
-		Evidence: []string{fmt.Sprintf("%s of %s were free on its card, %s allocated and %s reserved by "+
-			"the process", c.oom.Free, c.oom.Total, c.oom.Allocated, c.oom.Reserved)},
+		Evidence: []string{fmt.Sprintf("%s were free on its card, %s allocated and %s reserved by "+
+			"the process", c.oom.Free.Of(c.oom.Total), c.oom.Allocated, c.oom.Reserved)},
 		Remedies: []string{"micro_batch", "checkpointing"}}
 }

@@ -34,9 +34,8 @@ func (r *relief) check(now time.Time, s event.Sample) {
 		r.given = now
 		r.hearer.askAll(probe.Command{Do: probe.DoCollect}, probe.Command{Do: probe.DoEmptyCache})
 		r.record.happened(event.Happened{Kind: "action",
-			Text: fmt.Sprintf("%s is full (%s of %s) and the run holds %s of unused cache on it: caches are "+
-				"emptied",
-				d.Name, d.Used, d.Total, cache)})
+			Text: fmt.Sprintf("%s is full (%s) and the run holds %s of unused cache on it: caches are "+
+				"emptied", d.Name, d.Used.Of(d.Total), cache)})
 	}
 }
 

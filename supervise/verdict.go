@@ -233,7 +233,7 @@ func lastReading(e Evidence) []string {
 	line := fmt.Sprintf("last reading before the end: %s resident in %s", s.Resident,
 		event.Count(s.Processes, "process"))
 	if s.Cgroup != nil && s.Cgroup.Limit > 0 {
-		line += fmt.Sprintf(", cgroup at %s of %s", s.Cgroup.Current, s.Cgroup.Limit)
+		line += ", cgroup at " + s.Cgroup.Current.Of(s.Cgroup.Limit)
 	}
 	return []string{line}
 }
@@ -305,8 +305,7 @@ func byCancel(e Evidence, v *event.Verdict) bool {
 
 func shmReading(e Evidence) []string {
 	if m := e.Last.Machine; m != nil && m.ShmTotal > 0 {
-		return []string{fmt.Sprintf("/dev/shm: %s of %s used at the last reading", m.ShmUsed,
-			m.ShmTotal)}
+		return []string{fmt.Sprintf("/dev/shm: %s used at the last reading", m.ShmUsed.Of(m.ShmTotal))}
 	}
 	return nil
 }

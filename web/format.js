@@ -26,6 +26,18 @@ export function asSet(n) {
   return unit && n > 0 ? `${n / unit[1]}${unit[0]}` : bytes(n);
 }
 
+/** A size in the unit of a limit that stands next to it, as long as that shows it. */
+export function beside(n, limit) {
+  const unit = units.find(([name]) => asSet(limit).endsWith(name));
+  if (!unit || !(limit > 0) || n < unit[1] / 10) return bytes(n);
+  return (n / unit[1]).toFixed(2).replace(/\.?0+$/, "") + unit[0];
+}
+
+/** A size and the limit that it is a part of, in one unit: "1198.5MiB of 1200MiB". */
+export function partOf(n, limit) {
+  return `${beside(n, limit)} of ${asSet(limit)}`;
+}
+
 const whole = new Intl.NumberFormat("en");
 
 export function count(n) {

@@ -1,6 +1,6 @@
 // How much of each kind of memory is left, as bars and in words.
 
-import { asSet, bytes, el, percent, span, when } from "memroom/format.js";
+import { beside, bytes, el, partOf, percent, span, when } from "memroom/format.js";
 
 /** What is left: under the limit at the peak, or now where others on the machine leave less. */
 export function leftOf(room) {
@@ -34,7 +34,7 @@ export function meter(room) {
 export function roomBar(room) {
   const text =
     room.limit > 0
-      ? `${room.name}: ${room.now ? `${bytes(room.now)} now, ` : ""}peak ${bytes(room.peak)} of ${asSet(room.limit)}, ${percent(leftOf(room).bytes, room.limit)} left${leftOf(room).now ? " beside other processes" : ""}`
+      ? `${room.name}: ${room.now ? `${beside(room.now, room.limit)} now, ` : ""}peak ${partOf(room.peak, room.limit)}, ${percent(leftOf(room).bytes, room.limit)} left${leftOf(room).now ? " beside other processes" : ""}`
       : `${room.name}: peak ${bytes(room.peak)}`;
   return el("div", { class: "room" }, meter(room), el("span", { class: "room-text" }, text));
 }

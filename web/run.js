@@ -3,7 +3,8 @@
 // The view takes its data from a source, so that the served page and the page in one file are the
 // same: {record, series(from, to, points), account(ms), events(), reports(), log(stream)}.
 
-import { asSet, bytes, clock, count, duration, el, percent, span, when } from "memroom/format.js";
+import { asSet, beside, bytes, clock, count, duration } from "memroom/format.js";
+import { el, percent, span, when } from "memroom/format.js";
 import { Course, inks, phaseInk } from "memroom/course.js";
 import { fromText, judgement, roomBar, stateMark, worthShowing } from "memroom/rooms.js";
 import { became, nameOf } from "memroom/rooms.js";
@@ -554,7 +555,7 @@ export function accountBox(name, account) {
           "tr",
           {},
           el("td", {}, box, l.name),
-          el("td", { class: "num" }, bytes(l.bytes)),
+          el("td", { class: "num" }, beside(l.bytes, account.limit)),
           el("td", { class: "num" }, percent(l.bytes, account.limit)),
           el("td", { class: "soft" }, l.note || ""),
         ),

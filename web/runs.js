@@ -1,6 +1,6 @@
 // The list of runs, live and past.
 
-import { ago, asSet, bytes, count, el, span, when } from "memroom/format.js";
+import { ago, bytes, count, el, partOf, span, when } from "memroom/format.js";
 import { Live, getJSON } from "memroom/net.js";
 import { forecastText, fromText, meter, nameOf, stateMark, tightest } from "memroom/rooms.js";
 import { linkState } from "memroom/status.js";
@@ -279,7 +279,7 @@ export class RunsView {
     const room = tightest(r.room) || (r.room || [])[0];
     if (!room) return el("span", { class: "soft" }, "no readings");
     const used = room.now || room.peak;
-    const text = room.limit > 0 ? `${bytes(used)} of ${asSet(room.limit)}` : bytes(used);
+    const text = room.limit > 0 ? partOf(used, room.limit) : bytes(used);
     return el(
       "span",
       { class: "memory", title: `${room.name}${room.now ? "" : ", peak"}` },
