@@ -14,21 +14,35 @@ type Forecast struct {
 // level stretch is extrapolated early when it has covered half of the way: a late warning is worth
 // nothing.
 func (s *Series) Forecast(limit float64, limits Thresholds) (Forecast, bool) {
-	t := s.trend
-	if !s.rising || !t.even || limit <= 0 || t.due >= 1 || t.Steps < 3*s.cycle ||
-		s.workGrows(limits) {
-		return Forecast{}, false
-	}
-	if t.Steps < limits.ForecastSteps && !s.urgent(limit, limits) {
+	if !s.foreseeable(limit, limits) {
 		return Forecast{}, false
 	}
 	now := s.floor[len(s.floor)-1].Step
-	left := limit - t.Level
-	if t.clock <= 1 {
-		left -= t.Slope * float64(now-s.judged)
+	left := limit - s.trend.Level
+	if s.trend.clock <= 1 {
+		left -= s.trend.Slope * float64(now-s.judged)
 	}
+	f := s.trend.reaches(left, now)
+	return f, s.near(f, limits)
+}
+
+// foreseeable reports whether the rise may be extrapolated to a limit on the series.
+func (s *Series) foreseeable(limit float64, limits Thresholds) bool {
+	t := s.trend
+	return s.rising && t.even && limit > 0 && t.due < 1 && t.Steps >= 3*s.cycle &&
+		!s.workGrows(limits) && (t.Steps >= limits.ForecastSteps || s.urgent(limit, limits))
+}
+
+// near reports whether an end is no further off than the rise's length allows to say.
+func (s *Series) near(f Forecast, limits Thresholds) bool {
+	now := s.floor[len(s.floor)-1].Step
+	return float64(f.Step-now) <= limits.Horizon*float64(now-s.began)
+}
+
+// reaches extrapolates a rise that has so many bytes left.
+func (t Trend) reaches(left float64, now int64) Forecast {
 	if left <= 0 {
-		return Forecast{Step: now + 1, Low: now + 1, High: now + 1, Trend: t}, true
+		return Forecast{Step: now + 1, Low: now + 1, High: now + 1, Trend: t}
 	}
 	f := Forecast{Step: now + stepsFor(left, t.Slope, t.bend), Trend: t}
 	if t.clock > 1 { // stairs: it happens at a rise
@@ -39,16 +53,13 @@ func (s *Series) Forecast(limit float64, limits Thresholds) (Forecast, bool) {
 		f.Step = min(t.atSpike(f.Step), now+stepsFor(left+t.above, t.Slope, t.bend))
 	}
 	steps := float64(f.Step - now)
-	if steps > limits.Horizon*float64(now-s.began) {
-		return Forecast{}, false
-	}
 	final := t.Slope + t.bend*steps // the rate at which it gets there
 	bytes := math.Sqrt(square(steps*t.Error) + steps*square(t.Wander) + square(t.Noise) +
 		square(steps*steps*t.bendError/2)) // by which the level may be off then
 	spread := bytes / math.Max(final, t.Slope/4)
 	slack := int64(1 + shape.Spread*spread + shape.Slack*steps + t.clock + t.spikeGap/2)
 	f.Low, f.High = max(now+1, f.Step-slack), f.Step+slack
-	return f, true
+	return f
 }
 
 // atSpike moves an end to the next spike, where memory stands highest.

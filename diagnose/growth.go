@@ -68,6 +68,19 @@ func (s *Series) Add(step int64, floor, reserved, working float64, limits Thresh
 
 func (s *Series) last() float64 { return s.floor[len(s.floor)-1].Value }
 
+// lately is the slope of the last steps, 0 where they do not rise or are too few to tell.
+func (s *Series) lately(steps int64) float64 {
+	last := since(s.floor, s.floor[len(s.floor)-1].Step-steps)
+	if len(last) < shape.FewPoints/2 {
+		return 0
+	}
+	l, rises := robustLine(thin(last, shape.MostPoints))
+	if !rises {
+		return 0
+	}
+	return l.slope
+}
+
 // patience is how many steps the judgement can wait: the longer the series, the less one more of
 // them can change.
 func (s *Series) patience(limits Thresholds) int64 {

@@ -2,6 +2,8 @@ package diagnose
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +23,9 @@ type hostWatch struct {
 	trend   Series           // of what the kernel cannot drop, a point every trendEveryMS
 	trendAt int64
 	lowest  float64
-	tree    event.Bytes // what the kernel cannot drop of all processes together, as last read
+	tree    event.Bytes   // what the kernel cannot drop of all processes together, as last read
+	recent  []event.Bytes // the most of it up to each of the last readings
+	peak    event.Bytes   // by the kernel's count, as last read
 }
 
 const (
@@ -328,11 +332,51 @@ func (w *Watch) hostWall(s event.Sample) event.Bytes {
 	return wall
 }
 
+// crestReadings is how many readings show what steps need at their highest point.
+const crestReadings = 12
+
+// rose notes how high the run stood since the last reading: between two of them the kernel alone
+// sees it, where the cgroup is the run's own.
+func (h *hostWatch) rose(s event.Sample) {
+	most := h.tree
+	if c := s.Cgroup; c != nil && c.Own {
+		if c.Peak > h.peak && h.peak > 0 {
+			most = max(most, c.Peak-max(0, c.File-c.Shmem))
+		}
+		h.peak = c.Peak
+	}
+	if h.recent = append(h.recent, most); len(h.recent) > crestReadings {
+		h.recent = h.recent[1:]
+	}
+}
+
+// crest is the most that the run held lately: steps are ended by what they need on the way.
+func (h *hostWatch) crest() event.Bytes {
+	if len(h.recent) == 0 {
+		return 0
+	}
+	return slices.Max(h.recent)
+}
+
+// unrest is by how much one reading usually differs from the next.
+func (h *hostWatch) unrest() float64 {
+	var changes []float64
+	for i := 1; i < len(h.recent); i++ {
+		changes = append(changes, math.Abs(float64(h.recent[i]-h.recent[i-1])))
+	}
+	if len(changes) == 0 {
+		return 0
+	}
+	return median(changes)
+}
+
 // hostForecast extrapolates the whole tree's memory over time, for programs that report no steps.
 // The floor of each ten seconds counts as a step.
 func (w *Watch) hostForecast(s event.Sample) []event.Finding {
 	h := &w.host
 	h.tree = s.Unreclaimable()
+	w.wall = w.hostWall(s)
+	h.rose(s)
 	value := float64(h.tree)
 	if h.lowest == 0 || value < h.lowest {
 		h.lowest = value
@@ -342,7 +386,6 @@ func (w *Watch) hostForecast(s event.Sample) []event.Finding {
 	}
 	h.trend.Add(s.AtMS/trendEveryMS, h.lowest, 0, 0, w.limits)
 	h.trendAt, h.lowest = s.AtMS, 0
-	w.wall = w.hostWall(s)
 	f, told := h.trend.Forecast(float64(w.wall), w.limits)
 	if !told || f.Trend.Growth < 8*float64(w.limits.HostGrowth) || h.said["forecast"] {
 		return nil

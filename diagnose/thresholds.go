@@ -34,6 +34,8 @@ type Thresholds struct {
 	// it is no leak
 	Workload  float64
 	Reserving float64 // the same for reserved bytes, which a leak lifts as well
+	// what is taken grows so many times as fast as what is kept: freed memory lies in between
+	Holes float64
 
 	// Urgent forecasts: a floor that was level for so long, then rises towards a near limit.
 	LevelSteps  int64
@@ -78,7 +80,7 @@ func DefaultThresholds() Thresholds {
 		SuspectSteps: 10,
 		Slackening:   0.85, SlackDeviations: 2.4, SpikeSteps: 10, Overdue: 1.5, MinRises: 3,
 		ClockRises: 4, EvenRises: 8, Significance: 7, WalkDeviations: 3.5, LineOverJump: 4,
-		PartOverLine: 8, Workload: 0.6, Reserving: 2.5,
+		PartOverLine: 8, Workload: 0.6, Reserving: 2.5, Holes: 1.15,
 		LevelSteps: 20, UrgentRises: 4, UrgentShare: 0.5,
 		HeapGrowth: 128 * event.KiB, HostGrowth: 4 * event.MiB, HostShare: 0.02,
 		FragmentShare: 0.25, FragmentBytes: 512 * event.MiB, FragmentSteps: 5,

@@ -40,8 +40,12 @@ type place struct{ pid, device int }
 // process is what is known about one device of one process.
 type process struct {
 	pid       int
+	limits    Thresholds
 	rank      *int
 	series    Series
+	taken     Series // what is taken for it, with freed memory between kept blocks
+	holes     *Trend // its rise, where that is clearly faster
+	gaping    bool   // this was said with the leak
 	fragment  fragmentWatch
 	thrash    thrashWatch
 	spike     spikeWatch
@@ -108,7 +112,7 @@ func (w *Watch) Steps(pid int, rank *int, rows []event.Step) []event.Finding {
 	for _, row := range rows {
 		p := w.processes[place{pid, row.Device}]
 		if p == nil {
-			p = &process{pid: pid}
+			p = &process{pid: pid, limits: w.limits}
 			p.spike.key = fmt.Sprintf("peak %d %d ", pid, row.Device)
 			w.processes[place{pid, row.Device}] = p
 		}
@@ -214,10 +218,11 @@ func (w *Watch) Forecasts() []Prediction {
 
 func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 	limit := w.limitOf[place{pid, row.Device}]
-	floor, reserved, above := float64(row.Allocated), float64(row.Reserved), float64(p.above(row))
+	floor, above := float64(row.Allocated), float64(p.above(row))
+	reserved := float64(row.Reserved - row.InactiveSplit) // what lies between kept parts is not asked for
 	if row.Device == event.HostDevice {
 		floor, above = p.hostFloor(row)
-		reserved, limit = 0, p.heapLimit(w.wall, w.host.tree, row)
+		reserved, limit = 0, p.heapLimit(w.wall, max(w.host.tree, w.host.crest()-event.Bytes(above)), row)
 	}
 	working := 0.0
 	// Gradients are there after the step and not before backward, so this can be negative: what
@@ -232,10 +237,11 @@ func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 	}
 	p.most.step(row)
 	p.series.Add(row.Step, floor, reserved, working, w.limits)
+	p.take(row)
 	p.collect.saw(floor)
 	var found []event.Finding
 	found = append(found, w.leaks(pid, p, row)...)
-	found = append(found, w.forecast(p, row, float64(limit)-above)...)
+	found = append(found, w.forecast(p, row, float64(limit), above)...)
 	if row.Device != event.HostDevice {
 		found = append(found, p.fragment.step(row, limit, w.limits)...)
 		found = append(found, p.thrash.step(row, w.limits)...)
@@ -312,7 +318,11 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 		w.look(pid, p, row)
 	}
 	if p.leak != nil {
-		return w.ended(p, row)
+		found := w.ended(p, row)
+		if len(found) == 0 && p.holes != nil && !p.gaping && p.gapes(*p.leak) {
+			found = p.again(row.Device)
+		}
+		return found
 	}
 	t, leaks := p.series.Leak(w.limits)
 	if !leaks || p.takenBack >= mostTakenBack || row.Device == event.HostDevice &&
@@ -336,7 +346,7 @@ func (w *Watch) leaks(pid int, p *process, row event.Step) []event.Finding {
 		}
 		return nil
 	}
-	p.leak = &t
+	p.leak, p.gaping = &t, false
 	return []event.Finding{p.leakFinding(t, row.Device)}
 }
 
@@ -487,10 +497,48 @@ func (p *process) leakFinding(t Trend, device int) event.Finding {
 	if cures, detail := curesOf(held); len(cures) > 0 {
 		f.Remedies, f.Detail = cures, detail
 	}
+	p.between(&f, t)
 	if len(p.frames) == 0 && len(held) == 0 {
 		f.Evidence = append(f.Evidence, "the line is unknown: no call stacks were recorded")
 	}
 	return f
+}
+
+// gap is how a rise counts against the limit: the steps since its onset, what was taken in them, and
+// what of it is kept.
+func (p *process) gap(t Trend) (steps, taken, kept, free float64) {
+	grown := func(points []Point) (by, over float64) {
+		if points = since(points, t.Onset); len(points) > 0 {
+			first, last := points[0], points[len(points)-1]
+			by, over = last.Value-first.Value, float64(last.Step-first.Step)
+		}
+		return by, over
+	}
+	taken, steps = grown(p.taken.floor)
+	kept, _ = grown(p.series.floor)
+	free, _ = grown(p.taken.reserved)
+	return steps, taken, kept, free
+}
+
+// gapes reports whether clearly more is taken than is kept, and most of the rest is seen to lie free
+// in between.
+func (p *process) gapes(t Trend) bool {
+	_, taken, kept, free := p.gap(t)
+	return taken > p.limits.Holes*kept && kept > 0 && free >= (taken-kept)/2
+}
+
+// between says what counts against the limit, where that is more than what is kept.
+func (p *process) between(f *event.Finding, t Trend) {
+	if p.gaping = p.gapes(t); !p.gaping {
+		return
+	}
+	steps, taken, kept, _ := p.gap(t)
+	f.Bytes = event.Bytes(taken * float64(t.Steps) / steps)
+	f.Title += fmt.Sprintf("; memory grows by %s per step, because what is freed between the kept "+
+		"parts stays with the process", event.Bytes(math.Round(taken/steps)))
+	f.Evidence = append(f.Evidence, fmt.Sprintf("of %s more in %.0f steps %s are kept; the rest was "+
+		"freed in between, in pieces that what is asked for next does not fit into",
+		event.Bytes(taken), steps, event.Bytes(kept)))
 }
 
 // Held is memory that one call stack allocated during a recording window and that stayed.
@@ -556,12 +604,57 @@ func (p *process) pace(row event.Step) time.Duration {
 	return max(p.stepTime, mean)
 }
 
-// forecast predicts when the floor will reach its limit. It does so the first time, and again when
-// the end has come much nearer than predicted, or is near.
-func (w *Watch) forecast(p *process, row event.Step, limit float64) []event.Finding {
-	f, told := p.series.Forecast(limit, w.limits)
+// take notes what a process takes for what it keeps, where the two may differ: its pages beside its
+// heap, and on a card what lies free in segments that are partly in use.
+func (p *process) take(row event.Step) {
+	split, limits := float64(row.InactiveSplit), p.limits
+	switch {
+	case row.Device != event.HostDevice:
+		p.taken.Add(row.Step, float64(row.Allocated+row.InactiveSplit), split, 0, limits)
+	case p.byHeap && row.Anonymous != p.last.Anonymous: // else it was not read anew
+		p.taken.Add(row.Step, float64(row.Anonymous), split, 0, limits)
+	}
+	t := p.taken.trend
+	switch {
+	case !p.series.rising || p.taken.rose < row.Step-limits.LeakSteps:
+		p.holes = nil
+	case p.taken.rising && t.even && 2*t.Steps >= p.series.trend.Steps &&
+		(row.Device != event.HostDevice || t.MattersOnHost(false, limits)):
+		// what programs and allocators take at their beginning levels off
+		slope, kept := math.Min(t.Slope, p.taken.lately(t.Steps/2)), p.series.trend.Slope
+		if slope-2*t.Error > limits.Holes*kept {
+			p.holes = &Trend{Slope: slope, Error: t.Error, Noise: t.Noise, Wander: t.Wander}
+		} else if slope < kept {
+			p.holes = nil
+		}
+	}
+}
+
+// room is what is left for what the process takes: under its wall, less what a step needs on the
+// way. On the host that is the highest of the last readings of all processes.
+func (w *Watch) room(row event.Step, limit, above float64) float64 {
+	if row.Device != event.HostDevice {
+		return limit - above - float64(row.Allocated+row.InactiveSplit)
+	}
+	return float64(w.wall - w.host.crest())
+}
+
+// forecast predicts when the floor will reach its limit, or what is taken for it will. It does so
+// the first time, and again when the end has come much nearer than predicted, or is near.
+func (w *Watch) forecast(p *process, row event.Step, limit, above float64) []event.Finding {
+	f, told := p.series.Forecast(limit-above, w.limits)
+	left := limit - above - f.Trend.Level
+	if p.holes != nil && p.series.foreseeable(limit-above, w.limits) {
+		left = w.room(row, limit, above)
+		f = p.holes.reaches(left, row.Step)
+		told = p.series.near(f, w.limits)
+	}
+	if row.Device == event.HostDevice && told { // how high the next steps go is known no better
+		slack := int64(w.host.unrest() / f.Trend.Slope)
+		f.Low, f.High = max(row.Step+1, f.Low-slack), f.High+slack
+	}
 	name := p.name(row.Device)
-	if !told || row.Device == event.HostDevice && !f.Trend.MattersOnHost(p.byHeap, w.limits) {
+	if !told || row.Device == event.HostDevice && !p.series.trend.MattersOnHost(p.byHeap, w.limits) {
 		delete(w.forecasts, name)
 		return nil
 	}
@@ -569,22 +662,36 @@ func (w *Watch) forecast(p *process, row event.Step, limit float64) []event.Find
 	now := Prediction{What: name, Step: f.Step, LowStep: f.Low, HighStep: f.High, In: after(f.Step),
 		Low: after(f.Low), High: after(f.High)}
 	w.forecasts[name] = now
-	if p.told.Step > 0 && f.Step >= p.told.LowStep-(p.told.Step-row.Step)/4 {
+	if p.told.Step > 0 && p.told.holds(now, row.Step, w.limits) {
 		return nil
 	}
 	p.told = now
 	return []event.Finding{{
 		Kind: "forecast", Key: "forecast " + name, Severity: severityOf(now.In), Step: row.Step,
-		Bytes: event.Bytes(limit - f.Trend.Level), Confidence: 0.9,
+		Bytes: event.Bytes(left), Confidence: 0.9,
 		Title: fmt.Sprintf("%s will run out in about %s, at step ~%d", capital(name),
 			inWords(now.In), f.Step),
 		Evidence: []string{
 			fmt.Sprintf("between step %d and %d (in %s to %s)", f.Low, f.High, inWords(now.Low),
 				inWords(now.High)),
-			fmt.Sprintf("%s are left, and each step keeps %s more",
-				event.Bytes(limit-f.Trend.Level), event.Bytes(f.Trend.Slope)),
+			fmt.Sprintf("%s are left, and each step takes %s more", event.Bytes(left),
+				event.Bytes(f.Trend.Slope)),
 		},
 	}}
+}
+
+// holds reports whether a prediction needs no other words, now that it reads otherwise: the end is
+// about as far off as it was said, or lies where it was said to and is not known much better. One
+// that is put off is put off for some time.
+func (p Prediction) holds(now Prediction, step int64, limits Thresholds) bool {
+	moved, left := now.Step-p.Step, now.Step-step
+	switch {
+	case max(moved, -moved) <= left/3, moved > 0 && left < limits.LevelSteps:
+		return true
+	case now.Step < p.LowStep, now.Step > p.HighStep, -moved > left/2:
+		return false
+	}
+	return 2*(now.HighStep-now.LowStep) > p.HighStep-p.LowStep
 }
 
 func severityOf(in time.Duration) event.Severity {

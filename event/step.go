@@ -21,8 +21,9 @@ type Step struct {
 	// highest since the process started, or since the program last reset it
 	PeakAllocated Bytes `json:"peak_allocated"`
 	// allocated when the last backward pass began; on the host, the heap
-	AtBackward    Bytes `json:"at_backward"`
-	InactiveSplit Bytes `json:"inactive_split"` // free parts of segments that are partly in use
+	AtBackward Bytes `json:"at_backward"`
+	// free parts of segments that are partly in use; on the host, what malloc has and nobody holds
+	InactiveSplit Bytes `json:"inactive_split"`
 	// times the allocator emptied its cache to go on, since the start
 	Retries int64 `json:"retries"`
 	OOMs    int64 `json:"ooms"` // times it gave up, since the start

@@ -662,16 +662,20 @@ func aligned[T any](lines []T, parts func(T) (string, string)) []string {
 	return out
 }
 
+// endedByLeak is the share of a limit, as its divisor, that a leak must have taken where it ended the
+// run: one that had taken less would have left room for the steps that fitted before it.
+const endedByLeak = 20
+
 // fittable: --fit reaches into PyTorch and Keras, and the run has shown one of them. It cures no
-// leak that filled a large part, and no line that filled host memory before the first step with
-// what no remedy of its own makes smaller, such as a data set read whole.
+// leak that ended the run, and no line that filled host memory before the first step with what no
+// remedy of its own makes smaller, such as a data set read whole.
 func (e End) fittable() bool {
 	limit := e.Peaks.HostLimit
 	if e.Verdict.Where == event.WhereGPU && len(e.Peaks.Devices) > 0 {
 		limit = e.Peaks.Devices[0].Total
 	}
 	for _, f := range latest(e.Findings) {
-		if f.Leaked(e.Verdict.Where, e.Steps) > limit/event.LargeLeak {
+		if f.Leaked(e.Verdict.Where, e.Steps) > limit/endedByLeak {
 			return false
 		}
 		if f.Kind == "filled" && e.Steps == 0 && e.Verdict.Where != event.WhereGPU &&

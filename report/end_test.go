@@ -238,8 +238,7 @@ func TestScreensFit(t *testing.T) {
 	}
 }
 
-// TestNeighboursMatterOnFullCardsOnly: others on a card are no news while the card has room.
-// TestFitIsOfferedWhereItCanHelp: what filled memory before the first step decides.
+// TestFitIsOfferedWhereItCanHelp: what filled memory before the first step decides, and a leak.
 func TestFitIsOfferedWhereItCanHelp(t *testing.T) {
 	e := End{Summary: event.Summary{Run: event.Run{ID: "r", Command: []string{"python", "train.py"}},
 		Verdict: &event.Verdict{IsOOM: true, Where: event.WhereCgroup}},
@@ -255,8 +254,17 @@ func TestFitIsOfferedWhereItCanHelp(t *testing.T) {
 	if !strings.Contains(strings.Join(e.next(true), "\n"), "--fit") {
 		t.Error("not offered after steps were made")
 	}
+	e.Steps, e.Peaks.HostLimit = 100, 1000*event.MiB
+	for grown, want := range map[event.Bytes]bool{20 * event.MiB: true, 60 * event.MiB: false} {
+		e.Findings = []event.Finding{{Kind: "leak", Severity: event.SeverityWarning, Step: 100,
+			Bytes: grown, Memory: "host memory"}}
+		if got := strings.Contains(strings.Join(e.next(true), "\n"), "--fit"); got != want {
+			t.Errorf("%s of the limit leaked: --fit offered: %v", grown, got)
+		}
+	}
 }
 
+// TestNeighboursMatterOnFullCardsOnly: others on a card are no news while the card has room.
 func TestNeighboursMatterOnFullCardsOnly(t *testing.T) {
 	for name, shown := range map[string]bool{"healthy": false, "fits": false, "card": true} {
 		var out strings.Builder

@@ -13,12 +13,13 @@ REGION = 1 << 20  # bytes of a pool's smallest region
 class State:
     """What readings of this process start from."""
 
-    __slots__ = ("before", "fd", "own", "pool", "region", "regions")
+    __slots__ = ("before", "fd", "free", "own", "pool", "region", "regions")
 
     def __init__(self) -> None:
         # of /proc/self/statm, which is the statm of whoever opened it
         self.fd: Optional[int] = None
         self.own = 0  # bytes of the heap that the probe took for itself to carry out commands
+        self.free = 0  # bytes that malloc has from the kernel and nobody holds, when last read
         # (bytes in use, most of them ever) of a pool that a framework keeps in malloc's memory;
         # None where it keeps none
         self.pool: Optional[Callable[[], Optional[Tuple[int, int]]]] = None
@@ -99,6 +100,7 @@ def heap() -> int:
         return 0
     info = _mallinfo()
     held = info.uordblks + info.hblkhd - state.own
+    state.free = info.fordblks
     return _in_use(held) if state.pool is not None else held
 
 

@@ -39,6 +39,7 @@ MOST_GAP, QUIET_GAP = (
 # there
 FIRST_STEPS = 4
 LEVEL = 4096  # bytes of the heap that are no rise
+NEAR = 20  # steps after a rise within which memory counts as rising
 # steps for which memory has risen at every reading: reported at once, so that the monitor can look
 # while the rise is young
 SUSPICIOUS = 12
@@ -117,7 +118,7 @@ class Loop:
         # malloc's bytes as last read beside a card, and the step at which they are read again
         self._heap = self._heap_due = 0
         # resident and anonymous bytes as last read: now and then, or at each reading where the
-        # heap says little
+        # heap says little, or rises: what is freed between kept blocks stays with the process
         self._pages: tuple[int, int] | None = None
         self._pages_ns = 0
         self._by_pages = False  # most of the process's memory is another allocator's
@@ -250,7 +251,7 @@ class Loop:
         if self.step < FIRST_STEPS:
             return 1
         if (over < 0 or self.step < self._awake) and guard.ledger.ease == 1:
-            return int(min(fair + 1, MOST_GAP if self.step < self._rose + 20 else QUIET_GAP))
+            return int(min(fair + 1, MOST_GAP if self.step < self._rose + NEAR else QUIET_GAP))
         return 1 + int(
             min(
                 fair + over / (guard.BUDGET * took + 1),
@@ -283,7 +284,7 @@ class Loop:
             )
         heap = floor = self._heap
         pages = self._pages
-        if pages is None or self._by_pages:
+        if pages is None or self._by_pages or not devices and self.step < self._rose + NEAR:
             pages = self._read_pages(heap)
         unit = 1000 * unread
         times = [
@@ -299,6 +300,8 @@ class Loop:
             _, allocated, reserved, peak, split, retries, ooms = figures
             if devices:
                 floor = allocated
+            else:
+                split = host.state.free
             then = self.at_backward.get(device, 0)
             self._taken.append(
                 [self.step, device, *times, allocated, reserved, peak, then, split, retries, ooms]
