@@ -310,6 +310,15 @@ class Choosing(unittest.TestCase):
         self.assertIs(search.frugal([whole, blocks, split], 79), split)
         self.assertIs(search.frugal([whole, blocks, split], 1000), whole)
 
+    def test_the_first_step_counts_unread_results_once(self):
+        """Logits beside a loss are put together where they are read, of one call at a time."""
+        eight = choice(60, 30, 1, share=microbatch.Share(4), pieces=8, results=29.0)
+        least = choice(35, 30, 3, share=microbatch.Share(1), pieces=32, results=29.0)
+        self.assertIs(search.frugal([eight, least], 90), eight)
+        self.assertIs(search.frugal([eight, least], 59), least, "they may be read")
+        kept = choice(60, 30, 1, share=microbatch.Share(4), pieces=8)
+        self.assertIs(search.frugal([kept, least], 90), least)
+
     def test_the_first_step_sends_nothing_to_the_host_where_blocks_leave_room(self):
         """Pinning as many pages as a whole batch saves took minutes."""
         whole, blocks = choice(200, 150, 1), choice(60, 10, 2, twice=1.0, checkpoint=["a block"])

@@ -54,7 +54,11 @@ def frugal(
     few = [
         c
         for c in candidates
-        if c.needs <= FRUGAL * free or c.bitwise and c.remedies() and with_others(c) <= free
+        if c.needs <= free
+        and c.with_late(True).needs <= FRUGAL * free
+        or c.bitwise
+        and c.remedies()
+        and with_others(c) <= free
     ]
     # One step costs little. What it rounds otherwise would stay in the weights for good.
     bitwise = [c for c in few if c.bitwise]
@@ -106,8 +110,10 @@ def runs_twice(choice: Choice) -> bool:
 
 
 def with_others(choice: Choice) -> float:
-    """Bytes for this call and for what stays of two more that wait for the same backward pass."""
-    return choice.needs + 2 * choice.stays
+    """Bytes for this call and for what stays of two more that wait for the same backward pass.
+    Results beside the loss are put together of one call at a time, where they are read at all.
+    """
+    return choice.needs + 2 * choice.with_late(True).stays
 
 
 def _fastest(candidates: Sequence[Choice]) -> Optional[Choice]:
