@@ -66,9 +66,7 @@ func (c *ctx) eager(a attention, q, k, v, mask *tape.Tensor) (out, weights *tape
 	if a.upcast || a.plain {
 		f.Set(&o, c.Contiguous(o))
 	}
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }
 
 // repeatKV repeats key heads for grouped-query attention: a copy.
@@ -131,9 +129,7 @@ func (c *ctx) rotateBoth(q, k, cos, sin *tape.Tensor) (rq, rk *tape.Tensor) {
 	f.Set(&su, c.Unsqueeze(sin, 1))
 	f.Set(&qe, c.rotate(q, cu, su))
 	f.Set(&ke, c.rotate(k, cu, su))
-	rq, rk = qe, ke
-	f.Leave(rq, rk)
-	return rq, rk
+	return f.Both(qe, ke)
 }
 
 // rotatePhi rotates part of each head with variables that live until attention is over.
@@ -180,9 +176,7 @@ func (c *ctx) rotatePart(q, k, cos, sin *tape.Tensor, rot int64, named bool) (rq
 		f.Set(&qe, c.Cat(-1, c.rotate(qRot, cu, su), qPass))
 		f.Set(&ke, c.Cat(-1, c.rotate(kRot, cu, su), kPass))
 	}
-	rq, rk = qe, ke
-	f.Leave(rq, rk)
-	return rq, rk
+	return f.Both(qe, ke)
 }
 
 // everyTwo is rotate_every_two: neighbours change places, the first negated.

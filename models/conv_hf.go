@@ -12,9 +12,7 @@ func (c *ctx) pooledClassifier(in []*tape.Tensor, body func() (last, pooled *tap
 	head step) *tape.Tensor {
 	f := c.Enter()
 	var last, pooled, logits *tape.Tensor
-	l, p := body()
-	f.Set(&last, l)
-	f.Set(&pooled, p)
+	f.Pair(&last, &pooled)(body())
 	c.In("classifier", func() { f.Set(&logits, head(c, pooled)) })
 	var loss *tape.Tensor
 	c.In("loss", func() { loss = c.plainLoss(logits, in[1]) })
@@ -80,8 +78,7 @@ func convnextHF(c *Config, r Run) (*Model, error) {
 			f.Set(&e, sequential(embed...)(x, in[0]))
 			f.Set(&h, sequential(stages...)(x, e))
 			out, pooled = h, final.layer(g, x.Mean(h, false, -2, -1))
-			f.Leave(out, pooled)
-			return out, pooled
+			return f.Both(out, pooled)
 		}, head)
 	}
 	return m, nil
@@ -189,9 +186,7 @@ func resnetHF(c *Config, r Run) (*Model, error) {
 			var e, h *tape.Tensor
 			f.Set(&e, embedder(x, in[0]))
 			f.Set(&h, sequential(stages...)(x, e))
-			last, pooled = h, x.GlobalPool(h)
-			f.Leave(last, pooled)
-			return last, pooled
+			return f.Both(h, x.GlobalPool(h))
 		}, head)
 	}
 	return m, nil

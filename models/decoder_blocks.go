@@ -314,8 +314,7 @@ func (k rotation) apply(c *ctx, q, key, cos, sin *tape.Tensor, rot int64) (rq, r
 	case byHalvesCast, byPairs, byPairsCast, byHalvesWide:
 		rq, rk = c.To(qe, q.DType), c.To(ke, key.DType)
 	}
-	f.Leave(rq, rk)
-	return rq, rk
+	return f.Both(rq, rk)
 }
 
 // turn is x * cos + rotated(x) * sin.

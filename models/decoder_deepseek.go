@@ -69,22 +69,14 @@ func (b *latentBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor, drop float6
 	}
 	f.Set(&qTurned, rq)
 	f.Set(&kTurned, rk)
-	ck, cr := c.cached(kv, kTurned)
-	f.Set(&kv, ck)
-	f.Set(&kTurned, cr)
+	f.Pair(&kv, &kTurned)(c.cached(kv, kTurned))
 	f.Set(&query, c.Cat(-1, qPlain, qTurned))
-	k, v := b.expand(c, kv, kTurned)
-	f.Set(&key, k)
-	f.Set(&value, v)
-	a, p := c.attend(attention{dropout: drop, groups: 1, upcast: true, causal: true}, query, key,
-		value, mask)
-	f.Set(&o, a)
-	f.Set(&w, p)
+	f.Pair(&key, &value)(b.expand(c, kv, kTurned))
+	f.Pair(&o, &w)(c.attend(attention{dropout: drop, groups: 1, upcast: true, causal: true}, query, key,
+		value, mask))
 	f.Set(&o, c.Contiguous(c.Reshape(o, n, s, o.Shape[2]*l.v)))
 	f.Set(&o, b.o.run(c.Graph, o))
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }
 
 // expand is expand_kv: keys and values of every head from the small vector.
@@ -101,9 +93,7 @@ func (b *latentBlock) expand(c *ctx, kv, turned *tape.Tensor) (key, value *tape.
 	f.Set(&k, c.Fresh("keys", wide.DType, n, wide.Shape[1], s, l.plain+l.turned))
 	c.WriteInto(k, plain)
 	c.WriteInto(k, rot)
-	key, value = k, v
-	f.Leave(key, value)
-	return key, value
+	return f.Both(k, v)
 }
 
 // rotateNeighbours is apply_rotary_pos_emb_interleave: the even and the odd elements of a head.
@@ -119,9 +109,7 @@ func (c *ctx) rotateNeighbours(q, k, cos, sin *tape.Tensor) (rq, rk *tape.Tensor
 	f.Set(&k2, c.Step2(k, -1))
 	f.Set(&qe, c.turnPair(q1, q2, cu, su))
 	f.Set(&ke, c.turnPair(k1, k2, cu, su))
-	rq, rk = qe, ke
-	f.Leave(rq, rk)
-	return rq, rk
+	return f.Both(qe, ke)
 }
 
 // turnPair turns two halves of a head and joins them.
@@ -152,8 +140,7 @@ func (c *ctx) rotateComplex(q, k, table *tape.Tensor) (rq, rk *tape.Tensor) {
 	rq = c.To(c.Mul(qc, t), q.DType)
 	f.Keep(rq)
 	rk = c.To(c.Mul(kc, t), k.DType)
-	f.Leave(rq, rk)
-	return rq, rk
+	return f.Both(rq, rk)
 }
 
 // complexTable is DeepseekV2RotaryEmbedding: an angle for each pair as a complex number.

@@ -9,20 +9,14 @@ func (b *earlyBlock) attend(c *ctx, x *tape.Tensor, in shared) (out, weights *ta
 	var q, k, v, o, w *tape.Tensor
 	b.project(c, f, x, &q, &k, &v)
 	b.rotate(c, f, &q, &k, in)
-	ck, cv := c.cached(k, v)
-	f.Set(&k, ck)
-	f.Set(&v, cv)
-	a, p := b.scores(c, q, k, v, in, x.DType)
-	f.Set(&o, a)
-	f.Set(&w, p)
+	f.Pair(&k, &v)(c.cached(k, v))
+	f.Pair(&o, &w)(b.scores(c, q, k, v, in, x.DType))
 	f.Set(&o, c.Reshape(o, x.Shape[0], x.Shape[1], b.h))
 	f.Set(&o, b.proj.run(c.Graph, o))
 	if b.family != "opt" && b.rot == 0 || b.writtenOut() { // the others drop out in the layer
 		f.Set(&o, c.Dropout(o, b.drop))
 	}
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }
 
 // project makes q, k and v with their heads before their positions; GPT-J's and CodeGen's q and k
@@ -213,9 +207,7 @@ func (b *earlyBlock) scoresWide(c *ctx, q, k, v, mask *tape.Tensor) (out, weight
 	f.Set(&w, c.Softmax(w, w.DType))
 	f.Set(&w, c.To(w, v.DType))
 	f.Set(&w, c.Dropout(w, b.attnDrop))
-	out, weights = c.Matmul(w, v), w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(c.Matmul(w, v), w)
 }
 
 func (b *earlyBlock) scoresFalcon(c *ctx, q, k, v *tape.Tensor, in shared, d tape.DType) (out,
@@ -225,8 +217,7 @@ func (b *earlyBlock) scoresFalcon(c *ctx, q, k, v *tape.Tensor, in shared, d tap
 		f.Set(&weights, b.probabilities(c, q, k, in, d))
 		w := weights
 		out = c.Matmul(w, v)
-		f.Leave(out, w)
-		return out, w
+		return f.Both(out, w)
 	}
 	drop := 0.0
 	if in.alibi != nil {
@@ -270,9 +261,7 @@ func (b *earlyBlock) attendBloom(c *ctx, x, res *tape.Tensor, in shared) (out,
 	f.Set(&q, qs)
 	f.Set(&k, ks)
 	f.Set(&v, vs)
-	ck, cv := c.cached(k, v)
-	f.Set(&k, ck)
-	f.Set(&v, cv)
+	f.Pair(&k, &v)(c.cached(k, v))
 	f.Set(&q, c.Reshape(q, bs*b.heads, -1, d))
 	f.Set(&k, c.Transpose(c.Reshape(k, bs*b.heads, -1, d), -1, -2))
 	f.Set(&v, c.Reshape(v, bs*b.heads, -1, d))
@@ -288,9 +277,7 @@ func (b *earlyBlock) attendBloom(c *ctx, x, res *tape.Tensor, in shared) (out,
 	f.Set(&ctxl, c.Reshape(c.Permute(c.View(ctxl, bs, b.heads, s, d), 0, 2, 1, 3), bs, s, b.h))
 	f.Set(&y, b.proj.run(c.Graph, ctxl))
 	f.Set(&y, c.Add(res, c.Dropout(y, b.drop)))
-	out, weights = y, probs
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(y, probs)
 }
 
 func (b *earlyBlock) attendMPT(c *ctx, x *tape.Tensor, in shared) (out, weights *tape.Tensor) {
@@ -312,9 +299,7 @@ func (b *earlyBlock) attendMPT(c *ctx, x *tape.Tensor, in shared) (out, weights 
 	f.Set(&q, split(q))
 	f.Set(&k, split(k))
 	f.Set(&v, split(v))
-	ck, cv := c.cached(k, v)
-	f.Set(&k, ck)
-	f.Set(&v, cv)
+	f.Pair(&k, &v)(c.cached(k, v))
 	f.Set(&scores, c.Scale(c.Matmul(q, c.Transpose(k, -1, -2))))
 	f.Set(&scores, c.Add(scores, c.Slice(in.alibi, 2, s)))
 	f.Set(&scores, c.MaskedFill(scores, in.mask))
@@ -323,7 +308,5 @@ func (b *earlyBlock) attendMPT(c *ctx, x *tape.Tensor, in shared) (out, weights 
 	f.Set(&o, c.Matmul(w, v))
 	f.Set(&o, c.View(c.Contiguous(c.Permute(o, 0, 2, 1, 3)), bs, s, b.h))
 	y := b.proj.run(c.Graph, o)
-	out, weights = y, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(y, w)
 }

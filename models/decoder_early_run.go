@@ -163,9 +163,7 @@ func (b *earlyBlock) run(c *ctx, x *tape.Tensor, in shared) (out, weights *tape.
 	var res, h, att, w, ff *tape.Tensor
 	f.Set(&res, x)
 	f.Set(&h, b.norm1.layer(c.Graph, x))
-	a, p := b.attend(c, h, in)
-	f.Set(&att, a)
-	f.Set(&w, p)
+	f.Pair(&att, &w)(b.attend(c, h, in))
 	inner, outer := b.drop, 0.0
 	if b.family == "phi" {
 		inner, outer = 0, b.drop
@@ -185,17 +183,13 @@ func (b *earlyBlock) run(c *ctx, x *tape.Tensor, in shared) (out, weights *tape.
 	if !b.writtenOut() {
 		return f.Leave(h), nil
 	}
-	out, weights = h, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(h, w)
 }
 
 func (b *earlyBlock) runNeoX(c *ctx, x *tape.Tensor, in shared) *tape.Tensor {
 	f := c.Enter()
 	var att, w, mlp *tape.Tensor
-	o, p := b.attend(c, b.norm1.layer(c.Graph, x), in)
-	f.Set(&att, o)
-	f.Set(&w, p)
+	f.Pair(&att, &w)(b.attend(c, b.norm1.layer(c.Graph, x), in))
 	f.Set(&att, c.Dropout(att, b.drop))
 	read := x
 	if !b.parallel {
@@ -222,9 +216,7 @@ func (b *earlyBlock) runOPT(c *ctx, x *tape.Tensor, in shared) *tape.Tensor {
 	f.Set(&res, x)
 	f.Set(&h, x)
 	norm(b.norm1, b.first)
-	o, p := b.attend(c, h, in)
-	f.Set(&h, o)
-	f.Set(&w, p)
+	f.Pair(&h, &w)(b.attend(c, h, in))
 	f.Set(&h, c.Dropout(h, b.drop))
 	f.Set(&h, c.Add(res, h))
 	norm(b.norm1, !b.first)
@@ -250,9 +242,7 @@ func (b *earlyBlock) runFalcon(c *ctx, x *tape.Tensor, in shared) (out, weights 
 	if two {
 		f.Set(&ln2, b.norm2.layer(c.Graph, x))
 	}
-	o, p := b.attend(c, ln, in)
-	f.Set(&att, o)
-	f.Set(&w, p)
+	f.Pair(&att, &w)(b.attend(c, ln, in))
 	inLine := b.parallel || b.grouped
 	switch {
 	case two:
@@ -267,9 +257,7 @@ func (b *earlyBlock) runFalcon(c *ctx, x *tape.Tensor, in shared) (out, weights 
 		c.AddInPlace(ff, att)
 	}
 	f.Set(&y, c.Add(res, c.Dropout(ff, b.drop)))
-	out, weights = y, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(y, w)
 }
 
 func (b *earlyBlock) runBloom(c *ctx, x *tape.Tensor, in shared) (out, weights *tape.Tensor) {
@@ -283,16 +271,13 @@ func (b *earlyBlock) runBloom(c *ctx, x *tape.Tensor, in shared) (out, weights *
 		}
 	}
 	norm(b.norm1, x)
-	o, p := b.attendBloom(c, ln, res, in)
-	f.Set(&att, o)
-	f.Set(&w, p)
+	f.Pair(&att, &w)(b.attendBloom(c, ln, res, in))
 	norm(b.norm2, att)
 	g := c.Enter(ln, res)
 	g.Set(&h, c.BloomGelu(b.up.run(c.Graph, ln)))
 	out = g.Leave(c.Add(res, c.Dropout(g.Keep(b.down.run(c.Graph, h)), b.drop)))
 	weights = w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(out, weights)
 }
 
 func (b *earlyBlock) runMPT(c *ctx, x *tape.Tensor, in shared) (out, weights *tape.Tensor) {
@@ -300,9 +285,7 @@ func (b *earlyBlock) runMPT(c *ctx, x *tape.Tensor, in shared) (out, weights *ta
 	var ln, res, att, w, h, y *tape.Tensor
 	f.Set(&ln, b.norm1.layer(c.Graph, x))
 	f.Set(&res, x)
-	o, p := b.attendMPT(c, ln, in)
-	f.Set(&att, o)
-	f.Set(&w, p)
+	f.Pair(&att, &w)(b.attendMPT(c, ln, in))
 	f.Set(&res, c.Add(c.Dropout(att, b.drop), res))
 	f.Set(&ln, b.norm2.layer(c.Graph, res))
 	g := c.Enter(ln, res)
@@ -310,6 +293,5 @@ func (b *earlyBlock) runMPT(c *ctx, x *tape.Tensor, in shared) (out, weights *ta
 	g.Set(&y, c.Dropout(g.Keep(b.down.run(c.Graph, h)), b.drop))
 	out = g.Leave(c.Add(y, res))
 	weights = w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(out, weights)
 }

@@ -23,9 +23,7 @@ func (c *ctx) eagerSinks(a attention, q, k, v, mask *tape.Tensor, sinks *tape.Pa
 	f.Set(&w, c.To(c.Dropout(part, a.dropout), vv.DType))
 	f.Set(&o, c.Matmul(w, vv))
 	f.Set(&o, c.Contiguous(c.Transpose(o, 1, 2)))
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }
 
 // rotateChunks is apply_rotary_pos_emb of gpt-oss: its table has half the width of a head.
@@ -46,18 +44,14 @@ func (c *ctx) rotateChunks(q, k, cos, sin *tape.Tensor) (rq, rk *tape.Tensor) {
 	}
 	f.Set(&qe, turn(q))
 	f.Set(&ke, turn(k))
-	rq, rk = qe, ke
-	f.Leave(rq, rk)
-	return rq, rk
+	return f.Both(qe, ke)
 }
 
 // gateClamped is GptOssExperts._apply_gate: even columns are gates, odd ones values.
 func (c *ctx) gateClamped(x *tape.Tensor) *tape.Tensor {
 	f := c.Enter(x)
 	var gate, up, glu *tape.Tensor
-	even, odd := c.Step2(x, -1), c.Step2(x, -1)
-	f.Set(&gate, even)
-	f.Set(&up, odd)
+	f.Pair(&gate, &up)(c.Step2(x, -1), c.Step2(x, -1))
 	f.Set(&gate, c.ClampOne(gate))
 	f.Set(&up, c.ClampTwo(up))
 	f.Set(&glu, c.QuickGelu(gate))

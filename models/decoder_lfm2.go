@@ -96,9 +96,7 @@ func (c *ctx) lfm2Body(s *decoder, ids *tape.Tensor, table *tape.Param, blocks [
 		f.Set(&pos, c.positions(ids.Shape[1]))
 		f.Set(&mask, c.causalMask(ids.Shape[0], ids.Shape[1], e.DType))
 		f.Set(&h, e)
-		co, si := c.rotaryTable(rotary{dim: s.rot}, pos, h.DType)
-		f.Set(&cos, co)
-		f.Set(&sin, si)
+		f.Pair(&cos, &sin)(c.rotaryTable(rotary{dim: s.rot}, pos, h.DType))
 	})
 	for i, b := range blocks {
 		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i),
@@ -114,9 +112,7 @@ func (b *lfm2Block) run(c *ctx, x, cos, sin, mask *tape.Tensor) *tape.Tensor {
 	var h, w *tape.Tensor
 	normed := b.first.rms(c.Graph, x)
 	if b.attn != nil {
-		o, p := b.attn.attend(c, normed, cos, sin, mask)
-		f.Set(&h, o)
-		f.Set(&w, p)
+		f.Pair(&h, &w)(b.attn.attend(c, normed, cos, sin, mask))
 	} else {
 		f.Set(&h, b.convolve(c, normed))
 	}

@@ -272,13 +272,9 @@ func (s *decoder) run(c *ctx, ids *tape.Tensor, table *tape.Param, blocks []*dec
 			f.Set(&cos, c.complexTable(rotary{dim: s.rot}, pos))
 			return
 		}
-		co, si := c.rotaryTable(rotary{dim: s.rot, half: s.halfTable}, pos, as)
-		f.Set(&cos, co)
-		f.Set(&sin, si)
+		f.Pair(&cos, &sin)(c.rotaryTable(rotary{dim: s.rot, half: s.halfTable}, pos, as))
 		if s.twoTables {
-			co, si = c.rotaryTable(rotary{dim: s.rot, half: s.halfTable}, pos, as)
-			f.Set(&cos2, co)
-			f.Set(&sin2, si)
+			f.Pair(&cos2, &sin2)(c.rotaryTable(rotary{dim: s.rot, half: s.halfTable}, pos, as))
 		}
 	})
 	for _, blk := range blocks {
@@ -336,9 +332,7 @@ func (b *decoderBlock) run(c *ctx, x, cos, sin, mask *tape.Tensor) *tape.Tensor 
 	if s.layout != postNorm {
 		f.Set(&h, s.norms.run(c, b.norm1, x))
 	}
-	o, w := b.attend(c, h, cos, sin, mask)
-	f.Set(&h, o)
-	f.Set(&weights, w)
+	f.Pair(&h, &weights)(b.attend(c, h, cos, sin, mask))
 	if s.layout != preNorm {
 		f.Set(&h, s.norms.run(c, b.post1, h))
 	}
@@ -365,9 +359,7 @@ func (b *decoderBlock) runAside(c *ctx, x, cos, sin, mask *tape.Tensor) *tape.Te
 	var res, h, att, weights, ff *tape.Tensor
 	f.Set(&res, x)
 	f.Set(&h, s.norms.run(c, b.norm1, x))
-	o, w := b.attend(c, h, cos, sin, mask)
-	f.Set(&att, o)
-	f.Set(&weights, w)
+	f.Pair(&att, &weights)(b.attend(c, h, cos, sin, mask))
 	if s.layout == stablePre {
 		f.Set(&res, c.Add(res, att))
 		f.Set(&ff, b.mlp(c, s.norms.run(c, b.norm2, res)))
@@ -391,9 +383,7 @@ func (b *decoderBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor) (out, weig
 	a, p := b.attendHeads(c, whole, cos, sin, mask)
 	f.Set(&w, p)
 	f.Set(&o, c.outOf(a))
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }
 
 // attendHeads is attention over the heads that are here.
@@ -424,9 +414,7 @@ func (b *decoderBlock) attendHeads(c *ctx, x, cos, sin, mask *tape.Tensor) (out,
 		f.Set(&k, s.norms.run(c, b.kNorm, k))
 	}
 	c.kvWindow = b.slides
-	ck, cv := c.cached(k, v)
-	f.Set(&k, ck)
-	f.Set(&v, cv)
+	f.Pair(&k, &v)(c.cached(k, v))
 	how := attention{dropout: s.attnDrop, groups: s.heads / s.kv, upcast: true, causal: true,
 		softcap: s.softcap}
 	var a, p *tape.Tensor
@@ -440,9 +428,7 @@ func (b *decoderBlock) attendHeads(c *ctx, x, cos, sin, mask *tape.Tensor) (out,
 	f.Set(&o, c.Contiguous(c.Reshape(o, o.Shape[0], o.Shape[1], s.heads*s.d)))
 	f.Set(&o, b.o.run(c.Graph, o))
 	f.Set(&o, c.Dropout(o, s.innerDrop))
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }
 
 func (b *decoderBlock) mlp(c *ctx, x *tape.Tensor) *tape.Tensor {

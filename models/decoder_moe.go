@@ -119,9 +119,7 @@ func (b *moeBlock) runGroups(c *ctx, x *tape.Tensor) *tape.Tensor {
 	if b.spec.soft {
 		route = b.routeSoft
 	}
-	w, p := route(c, x)
-	f.Set(&weights, w)
-	f.Set(&places, p)
+	f.Pair(&weights, &places)(route(c, x))
 	f.Set(&h, c.View(x, -1, x.Dim(-1)))
 	f.Set(&h, c.View(b.apply(c, h, places, weights), x.Shape...))
 	g := c.Enter(x)
@@ -156,9 +154,7 @@ func (b *moeBlock) routeGroups(c *ctx, x *tape.Tensor) (scores, places *tape.Ten
 		f.Set(&top, c.DivInPlace(top, total))
 	}
 	f.Set(&top, c.Scale(top))
-	scores, places = top, idx
-	f.Leave(scores, places)
-	return scores, places
+	return f.Both(top, idx)
 }
 
 // routeSoft is DeepseekV2TopkRouter: a softmax over all experts, of which the best groups stay.
@@ -177,13 +173,9 @@ func (b *moeBlock) routeSoft(c *ctx, x *tape.Tensor) (scores, places *tape.Tenso
 		f.Set(&wide, c.Fresh("moe", tape.F32, n, s.experts))
 		f.Set(&all, c.MaskedFill(all, c.Fresh("moe", tape.Bool, n, s.experts)))
 	}
-	v, i := c.TopK(all, s.perToken)
-	f.Set(&top, v)
-	f.Set(&idx, i)
+	f.Pair(&top, &idx)(c.TopK(all, s.perToken))
 	f.Set(&top, c.Scale(top))
-	scores, places = top, idx
-	f.Leave(scores, places)
-	return scores, places
+	return f.Both(top, idx)
 }
 
 // route picks the experts of each token.
@@ -192,9 +184,7 @@ func (b *moeBlock) route(c *ctx, x *tape.Tensor) (logits, scores, places *tape.T
 	var l, probs, top, idx *tape.Tensor
 	if b.spec.kind == "gpt_oss" { // the chosen logits are normalised in their own type
 		f.Set(&l, c.Linear(x, b.router, b.routerBias))
-		v, i := c.TopK(l, b.spec.perToken)
-		f.Set(&top, v)
-		f.Set(&idx, i)
+		f.Pair(&top, &idx)(c.TopK(l, b.spec.perToken))
 		c.NoAutocast(func() { f.Set(&probs, c.Softmax(top, top.DType)) })
 		logits, scores, places = l, probs, idx
 		f.Leave(logits, scores, places)
@@ -203,9 +193,7 @@ func (b *moeBlock) route(c *ctx, x *tape.Tensor) (logits, scores, places *tape.T
 	f.Set(&l, c.LinearT(x, b.router.Tensor, nil))
 	if b.spec.kind == "granitemoe" { // the chosen logits are normalised
 		f.Set(&l, c.To(l, tape.F32))
-		v, i := c.TopK(l, b.spec.perToken)
-		f.Set(&top, v)
-		f.Set(&idx, i)
+		f.Pair(&top, &idx)(c.TopK(l, b.spec.perToken))
 		f.Set(&probs, c.To(c.Softmax(top, tape.F32), x.DType))
 		logits, scores, places = l, probs, idx
 		f.Leave(logits, scores, places)
@@ -216,9 +204,7 @@ func (b *moeBlock) route(c *ctx, x *tape.Tensor) (logits, scores, places *tape.T
 	} else {
 		f.Set(&probs, c.Softmax(l, tape.F32))
 	}
-	v, i := c.TopK(probs, b.spec.perToken)
-	f.Set(&top, v)
-	f.Set(&idx, i)
+	f.Pair(&top, &idx)(c.TopK(probs, b.spec.perToken))
 	if b.spec.normTop {
 		f.Set(&top, c.DivInPlace(top, c.Sum(top, true, -1)))
 	}
@@ -240,9 +226,7 @@ func (b *moeBlock) apply(c *ctx, x, places, weights *tape.Tensor) *tape.Tensor {
 		weighted, inverse *tape.Tensor
 	f.Set(&sample, c.Reshape(weights, -1))
 	f.Set(&ids, c.Reshape(places, -1))
-	s, p := c.Sort(ids)
-	f.Set(&sorted, s)
-	f.Set(&perm, p)
+	f.Pair(&sorted, &perm)(c.Sort(ids))
 	f.Set(&chosen, c.Index(x, c.Scale(perm)))
 	f.Set(&chosenW, c.Index(sample, perm))
 	f.Set(&ints, c.Fresh("moe", tape.I32, rows))

@@ -213,9 +213,7 @@ func (c *ctx) bertPooled(ids *tape.Tensor, emb bertEmbeddings, project lin, bloc
 			f.Set(&p, g.Leave(y))
 		})
 	}
-	last, pooled = h, p
-	f.Leave(last, pooled)
-	return last, pooled
+	return f.Both(h, p)
 }
 
 // encode is the encoder's own forward: its caller keeps the embeddings.
@@ -275,9 +273,7 @@ func (c *ctx) countedPositions(b, s int64) *tape.Tensor {
 func (b *encoderBlock) run(c *ctx, x, mask *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	var att, w, inter *tape.Tensor
-	a, p := b.attend(c, x, mask)
-	f.Set(&att, a)
-	f.Set(&w, p)
+	f.Pair(&att, &w)(b.attend(c, x, mask))
 	ff := c.Enter(att)
 	ff.Set(&inter, b.intermediate(c, att))
 	y := ff.Leave(b.output(c, b.out, b.norm2, inter, att))
@@ -305,13 +301,9 @@ func (b *encoderBlock) output(c *ctx, dense lin, ln norm, x, residual *tape.Tens
 func (b *encoderBlock) attend(c *ctx, x, mask *tape.Tensor) (out, weights *tape.Tensor) {
 	f := c.Enter(x)
 	var o, w *tape.Tensor
-	a, p := b.selfAttend(c, x, mask)
-	f.Set(&o, a)
-	f.Set(&w, p)
+	f.Pair(&o, &w)(b.selfAttend(c, x, mask))
 	f.Set(&o, b.output(c, b.o, b.norm1, o, x))
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }
 
 func (b *encoderBlock) selfAttend(c *ctx, x, mask *tape.Tensor) (out, weights *tape.Tensor) {
@@ -320,11 +312,7 @@ func (b *encoderBlock) selfAttend(c *ctx, x, mask *tape.Tensor) (out, weights *t
 	f.Set(&q, heads(c.Graph, b.q.run(c.Graph, x), b.d))
 	f.Set(&k, heads(c.Graph, b.k.run(c.Graph, x), b.d))
 	f.Set(&v, heads(c.Graph, b.v.run(c.Graph, x), b.d))
-	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1, plain: true}, q, k, v, mask)
-	f.Set(&o, a)
-	f.Set(&w, p)
+	f.Pair(&o, &w)(c.attend(attention{dropout: b.attnDrop, groups: 1, plain: true}, q, k, v, mask))
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], x.Dim(-1)))
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }

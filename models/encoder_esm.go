@@ -111,9 +111,7 @@ func (s *esmSpec) run(c *ctx, ids *tape.Tensor, word, pos *tape.Param, first nor
 	f.Set(&mask, c.fullMask(b, n, e.DType))
 	if s.rotates {
 		at := f.Keep(c.Unsqueeze(c.Fresh("positions", tape.I64, n), 0))
-		co, si := c.rotaryTable(rotary{dim: s.h / s.heads}, at, e.DType)
-		f.Set(&cos, co)
-		f.Set(&sin, si)
+		f.Pair(&cos, &sin)(c.rotaryTable(rotary{dim: s.h / s.heads}, at, e.DType))
 	}
 	f.Set(&h, e)
 	for i, blk := range blocks {
@@ -188,13 +186,9 @@ func (b *esmBlock) attend(c *ctx, x, mask, cos, sin *tape.Tensor) (out, weights 
 	if s.rotates {
 		byHalvesWide.run(c, f, &q, &k, cos, sin, d)
 	}
-	a, p := c.attend(attention{dropout: s.attnDrop, groups: 1, plain: true}, q, k, v, mask)
-	f.Set(&o, a)
-	f.Set(&w, p)
+	f.Pair(&o, &w)(c.attend(attention{dropout: s.attnDrop, groups: 1, plain: true}, q, k, v, mask))
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], s.h))
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }
 
 // erfGelu is x * 0.5 * (1 + erf(x / sqrt(2))), written out.

@@ -55,9 +55,7 @@ func (e *encoder) classifier(root *tape.Module, r Run, run body, build func() se
 		}
 		f := g.Enter()
 		var h, pooled, logits *tape.Tensor
-		last, p := run(x, in)
-		f.Set(&h, last)
-		f.Set(&pooled, p)
+		f.Pair(&h, &pooled)(run(x, in))
 		x.In("classifier", func() {
 			if whole != nil {
 				f.Set(&logits, whole(x, h, pooled))

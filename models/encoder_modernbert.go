@@ -191,15 +191,11 @@ func (s *modernSpec) run(c *ctx, ids *tape.Tensor, word *tape.Param, first norm,
 		f.Set(&h, e)
 		f.Set(&mask, c.fullMask(b, n, h.DType))
 		f.Set(&near, c.nearMask(b, n, s.window, h.DType))
-		co, si := c.rotaryTable(rotary{dim: s.h / s.heads}, pos, h.DType)
-		f.Set(&cos, co)
-		f.Set(&sin, si)
+		f.Pair(&cos, &sin)(c.rotaryTable(rotary{dim: s.h / s.heads}, pos, h.DType))
 		f.Set(&cos2, cos)
 		f.Set(&sin2, sin)
 		if s.both {
-			co, si = c.rotaryTable(rotary{dim: s.h / s.heads}, pos, h.DType)
-			f.Set(&cos2, co)
-			f.Set(&sin2, si)
+			f.Pair(&cos2, &sin2)(c.rotaryTable(rotary{dim: s.h / s.heads}, pos, h.DType))
 		}
 	})
 	for i, blk := range blocks {
@@ -222,9 +218,7 @@ func (b *modernBlock) run(c *ctx, x, cos, sin, mask *tape.Tensor) *tape.Tensor {
 	if b.norm1.w != nil {
 		in = b.norm1.layer(c.Graph, x)
 	}
-	o, p := b.attend(c, in, cos, sin, mask)
-	f.Set(&att, o)
-	f.Set(&w, p)
+	f.Pair(&att, &w)(b.attend(c, in, cos, sin, mask))
 	f.Set(&h, c.Add(x, att))
 	f.Set(&h, c.Add(h, b.mlp(c, b.norm2.layer(c.Graph, h))))
 	return f.Leave(h)
@@ -255,12 +249,8 @@ func (b *modernBlock) attend(c *ctx, x, cos, sin, mask *tape.Tensor) (out, weigh
 	f.Set(&k, c.Transpose(k, 1, 2))
 	f.Set(&v, c.Transpose(v, 1, 2))
 	byHalvesWide.run(c, f, &q, &k, cos, sin, d)
-	a, p := c.attend(attention{dropout: s.attnDrop, groups: 1, upcast: true}, q, k, v, mask)
-	f.Set(&o, a)
-	f.Set(&w, p)
+	f.Pair(&o, &w)(c.attend(attention{dropout: s.attnDrop, groups: 1, upcast: true}, q, k, v, mask))
 	f.Set(&o, c.Contiguous(c.Reshape(o, o.Shape[0], o.Shape[1], s.h)))
 	f.Set(&o, c.Dropout(b.o.run(c.Graph, o), s.attnDrop))
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }

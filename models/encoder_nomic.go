@@ -88,9 +88,7 @@ func (e *encoder) nomicRun(c *ctx, ids *tape.Tensor, word, typ *tape.Param, firs
 	})
 	f.Set(&mask, c.fullMask(b, n, emb.DType))
 	f.Set(&h, emb)
-	co, si := c.rotaryTable(rotary{dim: d}, at, h.DType)
-	f.Set(&cos, co)
-	f.Set(&sin, si)
+	f.Pair(&cos, &sin)(c.rotaryTable(rotary{dim: d}, at, h.DType))
 	for i, blk := range blocks {
 		f.Set(&h, c.layer(fmt.Sprintf("layers.%d", i),
 			func(a []*tape.Tensor) *tape.Tensor { return blk.run(c, a[0], a[1], a[2], a[3]) },
@@ -103,9 +101,7 @@ func (b *nomicBlock) run(c *ctx, x, mask, cos, sin *tape.Tensor) *tape.Tensor {
 	f := c.Enter()
 	var res, att, w, h *tape.Tensor
 	f.Set(&res, x)
-	o, p := b.attend(c, x, mask, cos, sin)
-	f.Set(&att, o)
-	f.Set(&w, p)
+	f.Pair(&att, &w)(b.attend(c, x, mask, cos, sin))
 	f.Set(&h, c.Add(res, c.Dropout(att, b.e.drop)))
 	f.Set(&h, b.norm1.layer(c.Graph, h))
 	f.Set(&res, h)
@@ -126,12 +122,8 @@ func (b *nomicBlock) attend(c *ctx, x, mask, cos, sin *tape.Tensor) (out, weight
 	f.Set(&k, heads(c.Graph, b.k.run(c.Graph, x), b.d))
 	f.Set(&v, heads(c.Graph, b.v.run(c.Graph, x), b.d))
 	byHalves.run(c, f, &q, &k, cos, sin, b.d)
-	a, p := c.attend(attention{dropout: b.e.attnDrop, groups: 1, plain: true}, q, k, v, mask)
-	f.Set(&o, a)
-	f.Set(&w, p)
+	f.Pair(&o, &w)(c.attend(attention{dropout: b.e.attnDrop, groups: 1, plain: true}, q, k, v, mask))
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], b.e.heads*b.d))
 	f.Set(&o, b.o.run(c.Graph, o))
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }

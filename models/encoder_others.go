@@ -209,9 +209,7 @@ func (b *distilBlock) run(c *ctx, x, mask *tape.Tensor) *tape.Tensor {
 	var att, w, ff *tape.Tensor
 	a := &vitBlock{q: b.q, k: b.k, v: b.v, o: b.o, d: b.e.h / b.e.heads, attnDrop: b.e.attnDrop,
 		plain: true}
-	o, p := a.attend(c, x, mask)
-	f.Set(&att, o)
-	f.Set(&w, p)
+	f.Pair(&att, &w)(a.attend(c, x, mask))
 	f.Set(&att, b.norm1.layer(c.Graph, c.Add(att, x)))
 	g := c.Enter(att)
 	var h *tape.Tensor
@@ -291,9 +289,7 @@ func (e *encoder) albertBody(x *ctx, ids *tape.Tensor, emb bertEmbeddings, in li
 	if pool.w != nil {
 		f.Set(&p, x.Activation("tanh", pool.run(x.Graph, x.Select(out, 1))))
 	}
-	last, pooled = out, p
-	f.Leave(last, pooled)
-	return last, pooled
+	return f.Both(out, p)
 }
 
 type albertLayer struct {

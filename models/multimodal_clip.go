@@ -109,9 +109,7 @@ func clip(c *Config, r Run) (*Model, error) {
 		x := newCtx(g, r)
 		f := g.Enter()
 		var vlast, vout, tlast, tout, logits *tape.Tensor
-		last, pooled := eyes.run(x, in[1])
-		f.Set(&vlast, last)
-		f.Set(&vout, pooled)
+		f.Pair(&vlast, &vout)(eyes.run(x, in[1]))
 		f.Set(&vout, vproj.run(g, vout))
 		f.Set(&tlast, text.encode(x, x.Add(x.Embedding(in[0], words),
 			x.Embedding(x.Borrow(tape.I64, 1, in[0].Shape[1]), tpos)), true))
@@ -186,9 +184,7 @@ func (v *clipVision) run(c *ctx, pixels *tape.Tensor) (last, pooled *tape.Tensor
 	f.Set(&y, v.tower.encode(c, h, false))
 	f.Set(&first, c.Select(y, 1))
 	f.Set(&first, v.post.layer(c.Graph, first))
-	last, pooled = y, first
-	f.Leave(last, pooled)
-	return last, pooled
+	return f.Both(y, first)
 }
 
 func (v *clipVision) embed(c *ctx, pixels *tape.Tensor) *tape.Tensor {

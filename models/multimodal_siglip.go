@@ -64,20 +64,14 @@ func siglip(c *Config, r Run) (*Model, error) {
 		f.Set(&y, tnorm.layer(x.Graph, y))
 		f.Set(&p, x.Select(y, 1))
 		f.Set(&p, thead.run(x.Graph, p))
-		last, pooled = y, p
-		f.Leave(last, pooled)
-		return last, pooled
+		return f.Both(y, p)
 	}
 	m.Loss = func(g *tape.Graph, in []*tape.Tensor) *tape.Tensor {
 		x := newCtx(g, r)
 		f := g.Enter()
 		var vlast, vout, vin, tlast, tout, tin *tape.Tensor
-		last, pooled := eyes.run(x, in[1])
-		f.Set(&vlast, last)
-		f.Set(&vin, pooled)
-		last, pooled = read(x, in[0])
-		f.Set(&tlast, last)
-		f.Set(&tin, pooled)
+		f.Pair(&vlast, &vin)(eyes.run(x, in[1]))
+		f.Pair(&tlast, &tin)(read(x, in[0]))
 		f.Set(&vout, x.Div(vin, x.OldNorm(vin, -1)))
 		f.Set(&tout, x.Div(tin, x.OldNorm(tin, -1)))
 		var loss *tape.Tensor
@@ -147,8 +141,7 @@ func (v *siglipVision) run(c *ctx, pixels *tape.Tensor) (last, pooled *tape.Tens
 		f.Set(&p, v.attendOnce(c, y))
 	}
 	pooled = p
-	f.Leave(last, pooled)
-	return last, pooled
+	return f.Both(last, pooled)
 }
 
 func (v *siglipVision) embed(c *ctx, pixels *tape.Tensor) *tape.Tensor {

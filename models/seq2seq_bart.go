@@ -95,19 +95,13 @@ func (a s2sAttention) run(c *ctx, x, kv, mask *tape.Tensor) (out, weights *tape.
 		f.Set(&v, heads(c.Graph, v, a.d))
 	}
 	if a.decoder {
-		ck, cv := c.cached(k, v)
-		f.Set(&k, ck)
-		f.Set(&v, cv)
+		f.Pair(&k, &v)(c.cached(k, v))
 	}
-	y, p := c.attend(attention{dropout: a.drop, groups: 1, plain: true, causal: a.causal}, q, k, v,
-		mask)
-	f.Set(&o, y)
-	f.Set(&w, p)
+	f.Pair(&o, &w)(c.attend(attention{dropout: a.drop, groups: 1, plain: true, causal: a.causal},
+		q, k, v, mask))
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], -1))
 	f.Set(&o, a.o.run(c.Graph, o))
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }
 
 func (l *s2sLayer) run(c *ctx, x, enc, mask *tape.Tensor) *tape.Tensor {

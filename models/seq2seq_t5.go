@@ -202,13 +202,9 @@ func (b *t5Block) run(c *ctx, x, mask, bias, enc, crossBias *tape.Tensor, dec bo
 	oc *tape.Tensor) {
 	f := c.Enter()
 	var h, sb, cb *tape.Tensor
-	y, nb := c.t5Attend(b.self, b.norm1, x, nil, mask, bias, b.spec.drop)
-	f.Set(&h, y)
-	f.Set(&sb, nb)
+	f.Pair(&h, &sb)(c.t5Attend(b.self, b.norm1, x, nil, mask, bias, b.spec.drop))
 	if dec {
-		y, nb = c.t5Attend(b.cross, b.norm2, h, enc, nil, crossBias, b.spec.drop)
-		f.Set(&h, y)
-		f.Set(&cb, nb)
+		f.Pair(&h, &cb)(c.t5Attend(b.cross, b.norm2, h, enc, nil, crossBias, b.spec.drop))
 	}
 	f.Set(&h, b.feed(c, h))
 	out, ob, oc = h, sb, cb
@@ -249,13 +245,9 @@ func (c *ctx) t5Attend(a t5Attention, n norm, x, kv, mask, bias *tape.Tensor, dr
 	f := c.Enter(x, kv)
 	var y, att, nb *tape.Tensor
 	f.Set(&y, c.t5Norm(n, x))
-	o, b := a.run(c, y, kv, mask, bias)
-	f.Set(&att, o)
-	f.Set(&nb, b)
+	f.Pair(&att, &nb)(a.run(c, y, kv, mask, bias))
 	f.Set(&att, c.Add(x, c.Dropout(att, drop)))
-	out, ob = att, nb
-	f.Leave(out, ob)
-	return out, ob
+	return f.Both(att, nb)
 }
 
 func (a t5Attention) run(c *ctx, x, kv, mask, bias *tape.Tensor) (out, ob *tape.Tensor) {
@@ -269,25 +261,19 @@ func (a t5Attention) run(c *ctx, x, kv, mask, bias *tape.Tensor) (out, ob *tape.
 	f.Set(&k, heads(c.Graph, a.k.run(c.Graph, src), a.spec.dkv))
 	f.Set(&v, heads(c.Graph, a.v.run(c.Graph, src), a.spec.dkv))
 	if a.decoder {
-		ck, cv := c.cached(k, v)
-		f.Set(&k, ck)
-		f.Set(&v, cv)
+		f.Pair(&k, &v)(c.cached(k, v))
 	}
 	f.Set(&pb, bias)
 	if bias == nil || a.spec.own {
 		f.Set(&pb, a.positionBias(c, x.Shape[1], k.Shape[2], q.DType))
 	}
-	y, p := c.biasedAttend(a, q, k, v, mask, pb, kv == nil && a.decoder && !a.spec.own)
-	f.Set(&o, y)
-	f.Set(&w, p)
+	f.Pair(&o, &w)(c.biasedAttend(a, q, k, v, mask, pb, kv == nil && a.decoder && !a.spec.own))
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], -1))
 	f.Set(&o, a.o.run(c.Graph, o))
 	if a.spec.own { // each block makes its own
 		return f.Leave(o), nil
 	}
-	out, ob = o, pb
-	f.Leave(out, ob)
-	return out, ob
+	return f.Both(o, pb)
 }
 
 // positionBias is [1, heads, S, KV]: learned in the first block of self-attention, zeros in
@@ -366,9 +352,7 @@ func (c *ctx) biasedAttend(a t5Attention, q, k, v, mask, bias *tape.Tensor, caus
 		f.Set(&w, c.Softmax(w, w.DType))
 		f.Set(&w, c.Dropout(w, a.spec.drop))
 		f.Set(&o, c.Contiguous(c.Transpose(c.Matmul(w, v), 1, 2)))
-		out, weights = o, w
-		f.Leave(out, weights)
-		return out, weights
+		return f.Both(o, w)
 	}
 	switch {
 	case mask != nil:

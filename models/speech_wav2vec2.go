@@ -302,9 +302,7 @@ func (b *speechBlock) run(c *ctx, x *tape.Tensor) *tape.Tensor {
 	if s.stable {
 		f.Set(&h, b.norm1.layer(c.Graph, x))
 	}
-	o, p := b.att.run(c, h, nil, nil)
-	f.Set(&h, o)
-	f.Set(&w, p)
+	f.Pair(&h, &w)(b.att.run(c, h, nil, nil))
 	f.Set(&h, c.Dropout(h, s.drop))
 	f.Set(&h, c.Add(res, h))
 	if s.stable {

@@ -150,9 +150,7 @@ func (b *dino3Block) run(c *ctx, x, cos, sin *tape.Tensor) *tape.Tensor {
 	var res, h, w *tape.Tensor
 	f.Set(&res, x)
 	f.Set(&h, b.norm1.layer(c.Graph, x))
-	o, p := b.attend(c, h, cos, sin)
-	f.Set(&h, o)
-	f.Set(&w, p)
+	f.Pair(&h, &w)(b.attend(c, h, cos, sin))
 	f.Set(&h, c.Mul(h, b.scale1.Tensor))
 	f.Set(&h, c.Add(c.DropPath(h, s.path), res))
 	f.Set(&res, h)
@@ -182,17 +180,11 @@ func (b *dino3Block) attend(c *ctx, x, cos, sin *tape.Tensor) (out, weights *tap
 	f.Set(&q, heads(c.Graph, q, d))
 	f.Set(&k, heads(c.Graph, k, d))
 	f.Set(&v, heads(c.Graph, v, d))
-	rq, rk := c.rotatePatches(q, k, cos, sin)
-	f.Set(&q, rq)
-	f.Set(&k, rk)
-	a, p := c.attend(attention{dropout: b.spec.attnDrop, groups: 1, plain: true}, q, k, v, nil)
-	f.Set(&o, a)
-	f.Set(&w, p)
+	f.Pair(&q, &k)(c.rotatePatches(q, k, cos, sin))
+	f.Pair(&o, &w)(c.attend(attention{dropout: b.spec.attnDrop, groups: 1, plain: true}, q, k, v, nil))
 	f.Set(&o, c.Contiguous(c.Reshape(o, o.Shape[0], o.Shape[1], b.spec.h)))
 	f.Set(&o, b.o.run(c.Graph, o))
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }
 
 // rotatePatches turns queries and keys of the patches; the tokens before them stay.
@@ -211,6 +203,5 @@ func (c *ctx) rotatePatches(q, k, cos, sin *tape.Tensor) (rq, rk *tape.Tensor) {
 	rq = c.Cat(2, q1, q2)
 	f.Keep(rq)
 	rk = c.Cat(2, k1, k2)
-	f.Leave(rq, rk)
-	return rq, rk
+	return f.Both(rq, rk)
 }

@@ -179,8 +179,7 @@ func (c *ctx) swinBody(pixels *tape.Tensor, proj convLayer, pos *tape.Param, fir
 	f.Set(&out, final.layer(c.Graph, h))
 	pooled = c.Reshape(c.GlobalPool(c.Unsqueeze(c.Transpose(out, 1, 2), 2)), out.Shape[0], -1)
 	last = out
-	f.Leave(last, pooled)
-	return last, pooled
+	return f.Both(last, pooled)
 }
 
 func (s *swinSpec) encode(c *ctx, x *tape.Tensor, stages []*swinStage) *tape.Tensor {
@@ -239,8 +238,7 @@ func (st *swinStage) run(c *ctx, x *tape.Tensor, side int64) (out, also *tape.Te
 		also = c.Contiguous(c.Permute(c.View(y, y.Shape[0], side, side, y.Dim(-1)), 0, 3, 1, 2))
 	}
 	out = y
-	f.Leave(out, also)
-	return out, also
+	return f.Both(out, also)
 }
 
 // merge is SwinPatchMerging.
@@ -298,9 +296,7 @@ func (b *swinBlock) run(c *ctx, x *tape.Tensor, n int64) *tape.Tensor {
 	if shift > 0 {
 		f.Set(&mask, c.swinMask(np, window, h.DType))
 	}
-	o, p := b.attend(c, wins, mask, window)
-	f.Set(&att, o)
-	f.Set(&w, p)
+	f.Pair(&att, &w)(b.attend(c, wins, mask, window))
 	f.Set(&att, c.Dropout(att, b.drop))
 	f.Set(&back, c.View(att, -1, window, window, ch))
 	rev := c.View(c.Contiguous(c.Transpose(c.View(back, -1, np/window, np/window, window, window,
@@ -373,14 +369,10 @@ func (b *swinBlock) attend(c *ctx, x, mask *tape.Tensor, window int64) (out, wei
 			area, area), -1, 1, area, area))
 		f.Set(&both, c.Add(bias, big))
 	}
-	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1, upcast: true}, q, k, v, both)
-	f.Set(&o, a)
-	f.Set(&w, p)
+	f.Pair(&o, &w)(c.attend(attention{dropout: b.attnDrop, groups: 1, upcast: true}, q, k, v, both))
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], b.ch))
 	f.Set(&o, b.o.run(c.Graph, o))
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }
 
 // bias is the relative position bias, [1, heads, area, area].

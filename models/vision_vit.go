@@ -151,9 +151,7 @@ func (b *vitBlock) run(c *ctx, x *tape.Tensor) *tape.Tensor {
 	var res, h, w *tape.Tensor
 	f.Set(&res, x)
 	f.Set(&h, b.norm1.layer(c.Graph, x))
-	o, p := b.attend(c, h, nil)
-	f.Set(&h, o)
-	f.Set(&w, p)
+	f.Pair(&h, &w)(b.attend(c, h, nil))
 	f.Set(&h, c.Dropout(h, b.drop))
 	f.Set(&h, b.join(c, h, res))
 	f.Set(&res, h)
@@ -187,17 +185,13 @@ func (b *vitBlock) attend(c *ctx, x, mask *tape.Tensor) (out, weights *tape.Tens
 	f.Set(&q, heads(c.Graph, b.q.run(c.Graph, x), b.d))
 	f.Set(&k, heads(c.Graph, b.k.run(c.Graph, x), b.d))
 	f.Set(&v, heads(c.Graph, b.v.run(c.Graph, x), b.d))
-	a, p := c.attend(attention{dropout: b.attnDrop, groups: 1, upcast: !b.plain, plain: b.plain,
-		causal: b.causal}, q, k, v, mask)
-	f.Set(&o, a)
-	f.Set(&w, p)
+	f.Pair(&o, &w)(c.attend(attention{dropout: b.attnDrop, groups: 1, upcast: !b.plain, plain: b.plain,
+		causal: b.causal}, q, k, v, mask))
 	f.Set(&o, c.Reshape(o, o.Shape[0], o.Shape[1], x.Dim(-1)))
 	f.Set(&o, b.o.run(c.Graph, o))
 	if b.residual != nil {
 		f.Set(&o, c.Dropout(o, b.outDrop))
 		f.Set(&o, b.outNorm.layer(c.Graph, c.Add(b.residual, o)))
 	}
-	out, weights = o, w
-	f.Leave(out, weights)
-	return out, weights
+	return f.Both(o, w)
 }

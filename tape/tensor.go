@@ -293,6 +293,20 @@ func (f *Frame) Set(v **Tensor, t *Tensor) *Tensor {
 	return t
 }
 
+// Pair returns what assigns the two results of a call to two variables.
+func (f *Frame) Pair(v, w **Tensor) func(a, b *Tensor) {
+	return func(a, b *Tensor) {
+		f.Set(v, a)
+		f.Set(w, b)
+	}
+}
+
+// Both is Leave with two results.
+func (f *Frame) Both(a, b *Tensor) (*Tensor, *Tensor) {
+	f.Leave(a, b)
+	return a, b
+}
+
 // Leave ends the function and returns its results as temporaries of the caller.
 func (f *Frame) Leave(results ...*Tensor) *Tensor {
 	for _, r := range results {
