@@ -34,7 +34,7 @@ test: ## linters, types, the page in a browser, and tests against one PyTorch an
 	   -beside 'cd web/browsertest && go test -json -timeout 3h .' -beside 'testenv/checks style' | \
 	   go run ./testenv/count
 
-test-real: ## the rest: other releases, Ray, Slurm, PostgreSQL, an object store, fuzzing, release builds
+test-real: ## the rest: other releases, Ray, Slurm, PostgreSQL, an object store, staticcheck, fuzzing, release builds
 	@export MEMROOM_TEST_PYTHON=$$(testenv/ensure || true) MEMROOM_TEST_ENSURE=1 OMP_NUM_THREADS=1 \
 	   RAY_worker_niceness=0; \
 	 { for name in $(ENVIRONMENTS); do testenv/ensure $$name || true; done; } >/dev/null & \
