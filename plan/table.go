@@ -35,20 +35,6 @@ var shippedTable = sync.OnceValue(func() *tape.Workspaces {
 	return w
 })
 
-// WriteTable writes a calibration's convolutions in the form of the shipped table.
-func WriteTable(out io.Writer, list []ConvSizes) error {
-	z, err := gzip.NewWriterLevel(out, gzip.BestCompression)
-	if err != nil {
-		return err
-	}
-	for _, s := range list {
-		if err := s.write(z); err != nil {
-			return err
-		}
-	}
-	return z.Close()
-}
-
 // WriteWorkspaces writes what is known about the target's convolutions for a rehearsal, in lines as
 // in the table. It returns the release of PyTorch to which they belong, or "" where nothing is
 // known.
@@ -75,7 +61,7 @@ func (s ConvSizes) write(out io.Writer) error {
 	return err
 }
 
-// readTable reads what WriteTable wrote.
+// readTable reads the lines of ConvSizes.write, packed.
 func readTable(in io.Reader) (*tape.Workspaces, error) {
 	z, err := gzip.NewReader(in)
 	if err != nil {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"compress/gzip"
 	"testing"
 
 	"memroom/allocsim"
@@ -50,9 +51,13 @@ func TestTableRoundTrip(t *testing.T) {
 			DType: "bf16", ChannelsLast: true}, tape.ConvBytes{}},
 	}
 	var file bytes.Buffer
-	if err := WriteTable(&file, in); err != nil {
-		t.Fatal(err)
+	packed := gzip.NewWriter(&file)
+	for _, s := range in {
+		if err := s.write(packed); err != nil {
+			t.Fatal(err)
+		}
 	}
+	packed.Close()
 	w, err := readTable(&file)
 	if err != nil {
 		t.Fatal(err)
