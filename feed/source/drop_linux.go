@@ -15,7 +15,12 @@ func (l *local) Drop(offset, length int64) {
 	if l.keep {
 		return
 	}
-	_ = unix.Fadvise(int(l.Fd()), offset, length, unix.FADV_DONTNEED) // advice: nothing depends on it
+	f, done, err := l.open()
+	if err != nil {
+		return
+	}
+	defer done()
+	_ = unix.Fadvise(int(f.Fd()), offset, length, unix.FADV_DONTNEED) // advice: nothing depends on it
 }
 
 // room is how much memory pages of files may take here: the machine's spare memory, or the

@@ -49,7 +49,7 @@ func OpenImages(name string) (*Images, error) {
 		}
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil, err
+			return nil, unreadable(path, err)
 		}
 		within, err := filepath.Rel(m.root, path)
 		if err != nil {

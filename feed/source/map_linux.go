@@ -14,7 +14,12 @@ func Map(f File) []byte {
 	if !ok || l.size == 0 || l.size != int64(int(l.size)) {
 		return nil
 	}
-	return MapRange(l.File, 0, l.size)
+	file, done, err := l.open()
+	if err != nil {
+		return nil
+	}
+	defer done()
+	return MapRange(file, 0, l.size)
 }
 
 // MapRange maps some bytes of a file. start is a multiple of the size of a page.

@@ -3,12 +3,15 @@
 package source
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // File is an opened source.
@@ -94,12 +97,19 @@ func Expand(patterns []string) ([]string, error) {
 	return names, nil
 }
 
+// local is a file of this machine. The first ones stay open; there may be more files than a process
+// may have open, so that the others are opened for each reading.
 type local struct {
-	*os.File
+	name     string
+	held     *os.File // nil: it is opened for each reading
 	size     int64
 	identity string
 	keep     bool // its pages stay in the kernel's cache
 }
+
+const mostHeld = 256
+
+var held atomic.Int64 // how many stay open
 
 // Keep leaves the pages of files in the kernel's cache where all of them together take less than a
 // quarter of the memory that may be used here: the next epoch then needs no disk. Pages that are
@@ -123,7 +133,7 @@ func openLocal(name string) (File, error) {
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, unreadable(name, err)
 	case info.IsDir():
 		return nil, fmt.Errorf("%s is a folder: name the files in it, such as %s", name,
 			filepath.Join(name, "*"))
@@ -131,32 +141,88 @@ func openLocal(name string) (File, error) {
 		return nil, fmt.Errorf("%s is not a regular file: a stream reads it many times and from any "+
 			"place, which a pipe or a device cannot give. Write its content to a file first", name)
 	}
-	f, err := os.Open(name)
+	l := &local{name: name, size: info.Size(), identity: identityOf(info)}
+	f, _, err := l.open()
 	if err != nil {
 		return nil, err
 	}
-	if info, err = f.Stat(); err != nil {
-		f.Close()
-		return nil, err
+	if held.Add(1) <= mostHeld {
+		l.held = f
+		return l, nil
 	}
-	return &local{File: f, size: info.Size(), identity: identityOf(info)}, nil
+	held.Add(-1)
+	return l, f.Close()
+}
+
+// unreadable says in words of its own why a file cannot be opened.
+func unreadable(name string, err error) error {
+	var path *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no file %s: is it spelt right?", name)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s may not be read by user %d, who reads here", name, os.Geteuid())
+	case errors.As(err, &path):
+		return fmt.Errorf("%s cannot be opened: %w", name, path.Err)
+	}
+	return err
 }
 
 func identityOf(info os.FileInfo) string {
 	return fmt.Sprintf("%d bytes, changed %d", info.Size(), info.ModTime().UnixNano())
 }
 
+// open returns the file, and what is called when it was read.
+func (l *local) open() (f *os.File, done func(), err error) {
+	if l.held != nil {
+		return l.held, func() {}, nil
+	}
+	if f, err = os.Open(l.name); err != nil {
+		return nil, nil, unreadable(l.name, err)
+	}
+	if err := l.same(f.Stat()); err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, func() { f.Close() }, nil
+}
+
+func (l *local) ReadAt(p []byte, offset int64) (int, error) {
+	f, done, err := l.open()
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	return f.ReadAt(p, offset)
+}
+
+func (l *local) Name() string     { return l.name }
 func (l *local) Size() int64      { return l.size }
 func (l *local) Identity() string { return l.identity }
 
+func (l *local) Close() error {
+	if l.held == nil {
+		return nil
+	}
+	held.Add(-1)
+	return l.held.Close()
+}
+
 func (l *local) Check() error {
-	info, err := l.Stat()
+	if l.held != nil {
+		return l.same(l.held.Stat())
+	}
+	return l.same(os.Stat(l.name))
+}
+
+// same returns an error if this is no longer the file that was opened.
+func (l *local) same(info os.FileInfo, err error) error {
 	if err != nil {
-		return err
+		return unreadable(l.name, err)
 	}
 	if now := identityOf(info); now != l.identity {
 		return fmt.Errorf("%s has changed since it was indexed (was %s, is %s): start the stream again",
-			l.Name(), l.identity, now)
+			l.name, l.identity, now)
 	}
 	return nil
 }

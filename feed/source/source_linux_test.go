@@ -134,7 +134,7 @@ func TestFilesOfThisMachine(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for _, c := range [][2]string{{root, "is a folder"}, {"/dev/null", "not a regular file"},
-		{filepath.Join(root, "none"), "no such file"}, {"gs://bucket/x", "https:// or s3://"},
+		{filepath.Join(root, "none"), "there is no file"}, {"gs://bucket/x", "https:// or s3://"},
 		{"s3://bucket", "write s3://bucket/key"}, {"s3:///key", "write s3://bucket/key"}} {
 		if _, err := Open(c[0]); err == nil || !strings.Contains(err.Error(), c[1]) {
 			t.Errorf("%s: %v, want %s", c[0], err, c[1])
@@ -369,4 +369,58 @@ func TestLeastLimitOfCgroups(t *testing.T) {
 			t.Errorf("%s: %d, want %d", group, got, want)
 		}
 	}
+}
+
+// TestMoreFilesThanMayBeOpen: the files behind the first ones hold no descriptor, are read all the
+// same, and their changes are noticed.
+func TestMoreFilesThanMayBeOpen(t *testing.T) {
+	folder := t.TempDir()
+	var files []File
+	var last string
+	before := descriptors(t)
+	for i := range mostHeld + 20 {
+		last = filepath.Join(folder, fmt.Sprint(i))
+		if err := os.WriteFile(last, fmt.Appendf(nil, "%06d", i), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Open(last)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files = append(files, f)
+	}
+	for i, f := range files {
+		got := make([]byte, 6)
+		if _, err := f.ReadAt(got, 0); err != nil || string(got) != fmt.Sprintf("%06d", i) {
+			t.Fatalf("%d: %q, %v", i, got, err)
+		}
+		f.Drop(0, 6)
+	}
+	if now := descriptors(t); now > before+mostHeld {
+		t.Errorf("%d descriptors, %d before", now, before)
+	}
+	data := Map(files[len(files)-1])
+	if string(data) != fmt.Sprintf("%06d", len(files)-1) {
+		t.Errorf("mapped: %q", data)
+	}
+	Unmap(data)
+	if err := os.WriteFile(last, []byte("another"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := files[len(files)-1].ReadAt(make([]byte, 1), 0)
+	for _, err := range []error{err, files[len(files)-1].Check()} {
+		if err == nil || !strings.Contains(err.Error(), "has changed since") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
 }

@@ -831,7 +831,7 @@ class BadInput(Case):
             file.write("1,2,3,4,5,True,x\n")
         with self.assertRaisesRegex(memroom.FeedError, "has changed since it was indexed"):
             list(batches)
-        with self.assertRaisesRegex(memroom.FeedError, "no such file"):
+        with self.assertRaisesRegex(memroom.FeedError, "there is no file"):
             list(memroom.Stream(self.path("gone.csv")))
 
     def test_a_server_that_is_killed_is_said(self):

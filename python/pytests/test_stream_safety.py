@@ -280,7 +280,7 @@ class Servers(Case):
         os.rename(self.data, name)
         for source in (name, os.fsdecode(name), [os.fsdecode(name)], os.fsdecode(name)[:-4] + "*"):
             numpy.testing.assert_array_equal(self.read(source), numpy.arange(1000.0))
-        with self.assertRaisesRegex(memroom.FeedError, "no such file"):
+        with self.assertRaisesRegex(memroom.FeedError, "there is no file"):
             self.read(name + b".npy")
 
 
