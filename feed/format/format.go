@@ -250,10 +250,10 @@ func mergeField(x, y Field) (Field, error) {
 		return x, fmt.Errorf("has the classes %q here and %q in the folder before it: name the folder "+
 			"that holds both", y.Classes, x.Classes)
 	case x.Any:
-		y.Null = true
+		y.Null = null
 		return y, nil
 	case y.Any:
-		x.Null = true
+		x.Null = null
 		return x, nil
 	case x.Kind == y.Kind && x.DType == y.DType && fmt.Sprint(x.Shape) == fmt.Sprint(y.Shape):
 		x.Null = null

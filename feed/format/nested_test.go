@@ -561,6 +561,8 @@ func TestMergedFields(t *testing.T) {
 	shaped := of("a", "<i4", false)
 	shaped.Shape = []int{3}
 	any := Field{Column: table.Column{Name: "a"}, Any: true}
+	missing := any
+	missing.Null = true
 	text := Field{Column: table.Column{Name: "a", Kind: table.Text, From: "csv"}}
 	for name, c := range map[string]struct {
 		x, y Field
@@ -571,8 +573,10 @@ func TestMergedFields(t *testing.T) {
 		"wider":             {of("a", "<i4", false), of("a", "<i8", false), "<i8 false"},
 		"whole and float":   {of("a", "<i4", false), of("a", "<f4", true), "<f8 true"},
 		"large whole":       {of("a", "<u8", false), of("a", "<i8", false), "<f8 false"},
-		"nothing here":      {any, of("a", "<i4", false), "<i4 true"},
-		"nothing there":     {of("a", "<i4", false), any, "<i4 true"},
+		"no rows here":      {any, of("a", "<i4", false), "<i4 false"},
+		"no rows there":     {of("a", "<i4", false), any, "<i4 false"},
+		"nothing here":      {missing, of("a", "<i4", false), "<i4 true"},
+		"nothing there":     {of("a", "<i4", false), missing, "<i4 true"},
 		"lists of one size": {shaped, list("<i4", 4), "a list of <i4 false"},
 		"and the other way": {list("<i4", 4), shaped, "a list of <i4 false"},
 		"lists of both":     {list("<i8", 8), list("<f8", 8), "a list of <f8 false"},
