@@ -412,8 +412,7 @@ func (s *Server) fits(data *feed.Dataset, spec feed.Spec) error {
 		s.need = max(s.need, need)
 		return nil
 	}
-	least := event.Bytes(float64(need)/rowsShare) + fixedReserve
-	least = (least + 1<<20) >> 20 << 20
+	least := wholeMiB(event.Bytes(float64(need)/rowsShare) + fixedReserve)
 	if largest > spec.Window {
 		return fmt.Errorf("%s: a block of rows takes %s decoded, which is more than a budget of %s can "+
 			"hold: give at least %s, or choose fewer columns", where, event.Bytes(largest), s.config.Budget,
@@ -422,6 +421,9 @@ func (s *Server) fits(data *feed.Dataset, spec feed.Spec) error {
 	return fmt.Errorf("a shuffle window of %s does not fit into a budget of %s: give at least %s, or a "+
 		"smaller window (window= changes the order)", event.Bytes(spec.Window), s.config.Budget, least)
 }
+
+// wholeMiB rounds up.
+func wholeMiB(n event.Bytes) event.Bytes { return (n + 1<<20) >> 20 << 20 }
 
 func (s *Server) report(pool *feed.Pool) Report {
 	s.mu.Lock()

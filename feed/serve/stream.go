@@ -266,6 +266,11 @@ func (s *Server) send(conn *net.UnixConn, h header, r request, columns []table.C
 func (s *Server) grow(own *slot, size int64, sharing, first bool) error {
 	s.drop(own)
 	size = (size + size/8 + 1<<16) &^ 4095 // room for batches of about the same size
+	if size > s.batches.whole {
+		return fmt.Errorf("a batch takes %s, and a budget of %s has %s for batches: give at least %s, or "+
+			"smaller batches", event.Bytes(size), s.config.Budget, event.Bytes(s.batches.whole),
+			wholeMiB(event.Bytes(float64(size)/batchesShare)+fixedReserve))
+	}
 	if !s.batches.reserve(size, first) {
 		return fmt.Errorf("%w: a batch takes %s; the budget leaves %s for batches and %s of it is in use: "+
 			"give a larger budget, smaller batches, or fewer workers and ranks", errNoRoom,

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import pathlib
+import re
 import tarfile
 import threading
 import unittest.mock
@@ -108,10 +109,27 @@ class Names(Inputs):
         with unittest.mock.patch.dict(os.environ, {"HOME": self.folder.name}):
             self.assertEqual(joined(memroom.Stream("~/a.csv"))["x"].tolist(), [1])
 
+    def test_files_without_rows_change_no_type(self):
+        for names in ("abc", "bca"):
+            for name, text in zip(names, ("x,y\n", "x,y\n1,\n", "x,y\n2,3\n")):
+                self.write("empty/%s.csv" % name, text)
+            read = joined(memroom.Stream(self.path("empty")))
+            self.assertEqual(read["x"].dtype.kind + read["y"].dtype.kind, "if")
+            self.assertEqual(sorted(read["x"]), [1, 2])
+
+    def test_a_batch_that_does_not_fit(self):
+        """What is asked for is enough."""
+        path = self.write("long.csv", "t\n" + "x" * 10_000_000 + "\nshort\n")
+        with self.assertRaisesRegex(memroom.FeedError, "a batch takes") as caught:
+            list(memroom.Stream(path, batch_size=1, budget="64MiB"))
+        enough = re.search(r"at least (\S+),", str(caught.exception))[1]
+        lengths = [len(b["t"][0]) for b in memroom.Stream(path, batch_size=1, budget=enough)]
+        self.assertEqual(lengths, [10_000_000, 5])
+
     def test_what_cannot_be_opened(self):
         os.mkfifo(self.path("p.csv"))  # opening it would wait for a writer
         self.refused("not a regular file", "p.csv")
-        self.refused("no such file", "none.csv")
+        self.refused("there is no file", "none.csv")
         for address in ("gs://bucket/a.csv", "hf://datasets/x/a.parquet"):
             with self.assertRaisesRegex(memroom.FeedError, "addresses: use http://"):
                 list(memroom.Stream(address))
