@@ -1,5 +1,6 @@
 """`stream.indexed()`: rows by their numbers, as a map-style data set of torch has them."""
 
+import operator
 import os
 import threading
 from typing import Any, Dict, List, Optional
@@ -33,8 +34,8 @@ class Indexed:
         if isinstance(wanted, slice):
             return self._batch(range(*wanted.indices(len(self))))
         if hasattr(wanted, "__len__"):
-            return self._batch([int(number) for number in wanted])
-        return self._rows([wanted.__index__()])[0]
+            return self._batch(_numbers(wanted, len(self)))
+        return self._rows([operator.index(wanted)])[0]
 
     def __getitems__(self, numbers: List[int]) -> List[Dict[str, Any]]:
         """The rows of a batch, for torch's DataLoader."""
@@ -64,3 +65,19 @@ class Indexed:
             self.link, self.arrays = self.stream._pick()
             self.process = os.getpid()
         return self.link
+
+
+def _numbers(wanted: Any, rows: int) -> List[int]:
+    """The numbers in a list or an array, or where an array of truth values is true."""
+    import numpy
+
+    given = numpy.asarray(wanted)
+    if given.dtype == bool and given.shape == (rows,):
+        given = numpy.flatnonzero(given)
+    if given.ndim != 1 or given.size and given.dtype.kind not in "iu":
+        raise IndexError(
+            "rows are named by whole numbers, by a slice, or by one truth value for each of the %d "
+            "rows, not by %s of shape %s" % (rows, given.dtype, given.shape)
+        )
+    numbers: List[int] = given.tolist()
+    return numbers

@@ -133,8 +133,11 @@ class Indexed(Case):
             self.assertEqual(rows[10:14]["t"].tolist(), ["row %d" % n for n in range(10, 14)])
             self.assertEqual(rows[[4999, 0, 0, 77]]["n"].tolist(), [4999, 0, 0, 77])
             self.assertEqual(rows[[]]["n"].tolist(), [])
-            with self.assertRaisesRegex(IndexError, "5000 rows"):
-                rows[5000]
+            odd = numpy.arange(5000) % 2 == 1
+            self.assertEqual(rows[odd]["n"].tolist(), [*range(1, 5000, 2)])
+            for wrong in (5000, [True], ["a"], [1.0], [[1]]):
+                with self.assertRaisesRegex(IndexError, "5000 rows"):
+                    rows[wrong]
             self.assertEqual(rows[1]["n"], 1)
             self.assertEqual(pickle.loads(pickle.dumps(rows))[3]["n"], 3)
 
