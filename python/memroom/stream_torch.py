@@ -22,6 +22,7 @@ from torch.utils.data._utils.fetch import _BaseDatasetFetcher
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from .passes import Passes
+from .wire import FeedError
 
 ALIGN = 64  # bytes at which each tensor of a piece begins
 FORMS = 64  # ways to lay out a batch that are kept
@@ -233,8 +234,14 @@ def _unpacked(name: Tuple[int, int, int], size: int, form: bytes) -> Any:
     if memory is None:
         for other in [one for one in _pieces if not os.path.exists("/proc/%d" % one[0])]:
             del _pieces[other]
-        with open("/proc/%d/fd/%d" % name[:2], "r+b") as file:
-            memory = _pieces[name] = mmap.mmap(file.fileno(), 0)
+        try:
+            with open("/proc/%d/fd/%d" % name[:2], "r+b") as file:
+                memory = _pieces[name] = mmap.mmap(file.fileno(), 0)
+        except FileNotFoundError:
+            raise FeedError(
+                "memroom: worker %d of the DataLoader ended before its batch was read. Was it "
+                "killed, because memory was short?" % name[0]
+            ) from None
     content: Any = numpy.frombuffer(memory, numpy.uint8, size, ALIGN)
     if len(_lent) < LENT:
         _lent.add(name)

@@ -327,6 +327,10 @@ class Parts(Case):
             self.assertEqual(len(stream_torch._lent), stream_torch.LENT)
             del whole
             self.assertFalse(stream_torch._lent)
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        with self.assertRaisesRegex(memroom.FeedError, "worker %d .* ended" % gone.pid):
+            stream_torch._unpacked((gone.pid, 3, 0), 0, b"")
 
     def test_mix(self):
         low, high = self.table().split(0.5, 0.5)
