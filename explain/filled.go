@@ -111,16 +111,20 @@ func (x *Explanation) lettingGo(evidence []string) {
 	if at < 0 || x.Remedies[at].How.Code == "" {
 		return
 	}
+	var code []string // a line for each that is blamed
 	for _, seen := range evidence {
 		if m := keepsGraph.FindStringSubmatch(seen); m != nil {
 			released := ".detach().cpu()"
 			if oneNumber.MatchString(m[3]) {
 				released = ".item()"
+			} else {
+				x.Remedies[at].Title = "keep values without their graph"
 			}
-			x.Remedies[at].How = remedy.How{Code: fmt.Sprintf("%s%s%s%s   # %s", m[2], m[3], released,
-				m[4], path.Base(m[1]))}
-			return
+			code = append(code, fmt.Sprintf("%s%s%s%s   # %s", m[2], m[3], released, m[4], path.Base(m[1])))
 		}
+	}
+	if len(code) > 0 {
+		x.Remedies[at].How = remedy.How{Code: strings.Join(code, "\n")}
 	}
 }
 

@@ -59,6 +59,25 @@ func TestCuresHaveTheirNames(t *testing.T) {
 	}
 }
 
+// TestCuresStandForEveryLine: each line that is blamed gets its own words, under a title that is true
+// of what is written.
+func TestCuresStandForEveryLine(t *testing.T) {
+	evidence := []string{"the memory is held by history in /a/gan.py:24 (`history.append(fake)`): 1MiB more",
+		"the memory is held by losses in /a/gan.py:25 (`losses.append(d_loss)`): 1KiB more"}
+	for n, want := range map[int]string{
+		2: "keep values without their graph|history.append(fake.detach().cpu())   # gan.py:24\n" +
+			"losses.append(d_loss.item())   # gan.py:25",
+		1: "numbers|losses.append(d_loss.item())   # gan.py:25",
+	} {
+		x := Explanation{Remedies: []Advice{{ID: remedy.Detach, Title: "numbers",
+			How: remedy.How{Code: "general"}}}}
+		x.lettingGo(evidence[2-n:])
+		if got := x.Remedies[0].Title + "|" + x.Remedies[0].How.Code; got != want {
+			t.Errorf("%d lines: %q", n, got)
+		}
+	}
+}
+
 // TestCuresLetGoInTheirWords: a line that keeps graphs is written as it keeps none, where it is
 // simple, and the verdict begins with what was kept.
 func TestCuresLetGoInTheirWords(t *testing.T) {

@@ -103,6 +103,19 @@ func (r *Remedy) inGeneral(job Job) bool {
 	return args != "" && (args == inWords[r.ID] || args == inSettings[r.ID])
 }
 
+// Prose reports whether a text that says how to carry a remedy out is words for a person, nothing
+// that can be typed.
+func Prose(text string) bool {
+	for _, table := range []map[ID]string{inWords, inSettings} {
+		for _, words := range table {
+			if text == words {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // graphWords is what replaces code of TensorFlow 2 in programs that run graphs in sessions.
 var graphWords = map[ID]string{
 	TFGrowth: "config = tf.ConfigProto(); config.gpu_options.allow_growth = True; " +

@@ -20,11 +20,13 @@ type ExplainPage struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Cure is one cure on a page: what to do, what it costs, what to type.
+// Cure is one cure on a page: what to do, what it costs, what to type, or how in words where
+// nothing can be typed.
 type Cure struct {
 	Title string `json:"title"`
 	Cost  string `json:"cost"`
 	Typed string `json:"typed,omitempty"`
+	Words string `json:"words,omitempty"`
 }
 
 // PageOf returns an explanation for pages.
@@ -40,8 +42,12 @@ func PageOf(x *explain.Explanation) ExplainPage {
 		p.When = whenNext(x)
 	}
 	for _, a := range x.Remedies {
-		p.Cures = append(p.Cures, Cure{Title: cureTitle(a) + savings(a),
-			Cost: usually(a.Slowdown) + ", " + meaning[a.Equivalence], Typed: typed(a.How)})
+		cure := Cure{Title: cureTitle(a) + savings(a),
+			Cost: usually(a.Slowdown) + ", " + meaning[a.Equivalence], Typed: typed(a.How)}
+		if remedy.Prose(cure.Typed) {
+			cure.Typed, cure.Words = "", cure.Typed
+		}
+		p.Cures = append(p.Cures, cure)
 	}
 	return p
 }

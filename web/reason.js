@@ -35,6 +35,7 @@ function cure(c) {
     el("b", {}, c.title),
     el("span", { class: "soft" }, ` ${c.cost}`),
     c.typed ? typedLine(c.typed) : "",
+    c.words ? el("p", { class: "soft" }, c.words) : "",
   );
 }
 
