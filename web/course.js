@@ -216,7 +216,7 @@ export class Course {
     }
     if (c.host) {
       const lines = [
-        { name: "host", column: c.host, piece: "samples", ink: inks.used, fill: true },
+        { name: "host", column: this.toItsEnd(c), piece: "samples", ink: inks.used, fill: true },
       ];
       if (c.resident)
         lines.push({ name: "resident", column: c.resident, piece: "samples", ink: inks.resident });
@@ -285,6 +285,15 @@ export class Course {
       this.tall = tall;
       this.canvas.style.height = `${tall}px`;
     }
+  }
+
+  /** The host's column; at the last reading of a run that ran out, what it held when it ended. */
+  toItsEnd({ host, processes }) {
+    const { at } = this.data.samples;
+    const last = processes ? processes.high.findLastIndex((n) => n > 0) : -1;
+    const ends = last >= 0 && (last < at.length - 1 || at[last] >= this.end - 2000);
+    if (!ends || !(this.hostPeak > host.high[last])) return host;
+    return { ...host, high: host.high.with(last, this.hostPeak) };
   }
 
   toX(ms) {

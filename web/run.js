@@ -47,6 +47,7 @@ export class RunView {
   async open() {
     this.showRecord(this.source.record);
     this.course.hostLimit = this.source.record.run.host_mem || 0;
+    this.course.hostPeak = ranOutOfHost(this.source.record);
     const [events] = await Promise.all([
       this.source.events(),
       this.course.open(),
@@ -57,7 +58,8 @@ export class RunView {
     this.showReports();
     this.legend();
     const ooms = events.filter((h) => h.kind === "oom" || h.kind === "died");
-    this.course.setCursor(ooms.length > 0 ? ooms[0].at_ms : (this.newest() ?? this.course.peak()));
+    const last = this.record.is_oom ? this.course.end : this.course.peak();
+    this.course.setCursor(ooms.length > 0 ? ooms[0].at_ms : (this.newest() ?? last));
     this.placed = this.course.cursor;
     this.showReason();
   }
@@ -443,6 +445,12 @@ export class RunView {
     clearTimeout(this.course.timer);
     clearTimeout(this.course.sketched);
   }
+}
+
+/** The most that a run held which ran out of host memory: no reading may have seen it. */
+function ranOutOfHost(r) {
+  const host = (r.room || []).find((room) => room.kind === "host");
+  return r.is_oom && host && (r.state || "").includes("host memory") ? host.peak : 0;
 }
 
 function size(n) {
