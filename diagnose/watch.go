@@ -532,13 +532,13 @@ func (p *process) between(f *event.Finding, t Trend) {
 	if p.gaping = p.gapes(t); !p.gaping {
 		return
 	}
-	steps, taken, kept, _ := p.gap(t)
+	steps, taken, _, _ := p.gap(t)
 	f.Bytes = event.Bytes(taken * float64(t.Steps) / steps)
 	f.Title += fmt.Sprintf("; memory grows by %s per step, because what is freed between the kept "+
 		"parts stays with the process", event.Bytes(math.Round(taken/steps)))
-	f.Evidence = append(f.Evidence, fmt.Sprintf("of %s more in %.0f steps %s are kept; the rest was "+
-		"freed in between, in pieces that what is asked for next does not fit into",
-		event.Bytes(taken), steps, event.Bytes(kept)))
+	f.Evidence[0] = fmt.Sprintf("grew by %s in %.0f steps, of which %s are kept; the rest was freed in "+
+		"between, in pieces that what is asked for next does not fit into", event.Bytes(taken), steps,
+		event.Bytes(t.Growth))
 }
 
 // Held is memory that one call stack allocated during a recording window and that stayed.

@@ -300,13 +300,13 @@ func (e End) hostWhy() string {
 			"of the %s of --host-mem: it was very large, or another limit (ulimit -v, -d) is lower.",
 			e.heldByHost().Beside(e.Run.HostMem), e.Run.HostMem.AsSet())
 	case e.Run.HostMem > 0:
-		return fmt.Sprintf("its processes reached the limit of %s (--host-mem).",
-			e.Run.HostMem.AsSet())
+		return fmt.Sprintf("its processes reached the limit of %s (--host-mem)%s.",
+			e.Run.HostMem.AsSet(), e.growing())
 	case e.Verdict.KilledBy == "slurm":
 		return fmt.Sprintf("its processes reached Slurm's limit%s.", limitOf(limit))
 	case e.Verdict.KilledBy == "cgroup" || e.Verdict.Where == event.WhereCgroup:
-		return fmt.Sprintf("its processes reached the limit of the container or cgroup%s.",
-			limitOf(limit))
+		return fmt.Sprintf("its processes reached the limit of the container or cgroup%s%s.",
+			limitOf(limit), e.growing())
 	case e.Verdict.KilledBy == "ray":
 		return "Ray ends tasks when the machine's memory is nearly full."
 	case e.Verdict.KilledBy == "itself":
@@ -314,6 +314,17 @@ func (e End) hostWhy() string {
 	}
 	return fmt.Sprintf("the machine had no memory left; the run's processes held %s.",
 		e.heldByHost())
+}
+
+// growing is by how much memory grew with each step, where a leak ended the run.
+func (e End) growing() string {
+	for _, f := range latest(e.Findings) {
+		leaked := f.Leaked(e.Verdict.Where, e.Steps)
+		if leaked > e.Peaks.HostLimit/endedByLeak && e.Steps > 0 {
+			return fmt.Sprintf("; memory grew by %s per step", leaked/event.Bytes(e.Steps))
+		}
+	}
+	return ""
 }
 
 // heldByHost is the most that the run's processes held of host memory.
@@ -662,8 +673,8 @@ func aligned[T any](lines []T, parts func(T) (string, string)) []string {
 	return out
 }
 
-// endedByLeak is the share of a limit, as its divisor, that a leak must have taken where it ended the
-// run: one that had taken less would have left room for the steps that fitted before it.
+// endedByLeak is the share of a limit, as its divisor, that a leak must have taken where it ended
+// the run: one that had taken less would have left room for the steps that fitted before it.
 const endedByLeak = 20
 
 // fittable: --fit reaches into PyTorch and Keras, and the run has shown one of them. It cures no
