@@ -141,7 +141,8 @@ func (c *runCmd) dryRun(s *session, command []string) error {
 		ladders["start"] = []fit.Stage{{Why: "demanded with --remedy", Remedies: forced}}
 	}
 	for _, where := range []event.Where{event.WhereGPU, event.WhereHost} {
-		ladders[string(where)] = fit.Ladder(fit.Facts{Where: where, Limit: c.HostMem}, options)
+		ladders[string(where)] = fit.Ladder(fit.Facts{Where: where, Limit: c.HostMem,
+			Framework: driver.Framework("", command)}, options)
 	}
 	if c.JSON != "" {
 		return writeJSONFile(c.JSON, ladders)

@@ -39,7 +39,7 @@ type Facts struct {
 	Line      string      // FILE:LINE at which host memory was filled; empty: not known
 	Leaked    event.Bytes // by what a leak took in all steps of the attempt, at its pace
 	UsesGPU   bool
-	UsesTorch bool
+	Framework remedy.Framework // of which remedies are taken; empty: not known
 	// remedies were in effect inside the processes, and none of them found anything to act on
 	Idle bool
 	// all that they said is why they cannot be had
@@ -236,6 +236,8 @@ func (r Remedy) Words() string {
 		default:
 			return fmt.Sprintf("at most %d data loader workers", n)
 		}
+	case remedy.TFDataBudget:
+		return "tf.data with one element in work and one read ahead"
 	case remedy.PinMemory:
 		return "no pinned memory in data loaders"
 	case remedy.SetToNone:

@@ -18,9 +18,12 @@ type Stage struct {
 // with consent, and after what does not.
 func Ladder(f Facts, o Options) []Stage {
 	var stages []Stage
-	if f.onHost() {
+	switch {
+	case f.Framework == remedy.TensorFlow:
+		stages = tensorflowLadder(f)
+	case f.onHost():
 		stages = hostLadder(f)
-	} else {
+	default:
 		stages = deviceLadder(f, o)
 	}
 	stages = append(stages, consentedStage(f, o)...)
@@ -150,6 +153,35 @@ func hostLadder(f Facts) []Stage {
 	return append(stages,
 		Stage{"no copies of the data at all; less room is planned with", second},
 		Stage{"a fixed number of micro-batches", third})
+}
+
+// tensorflowLadder has what the probe can do to a program in TensorFlow. Nothing is measured there:
+// each stage splits the batch into more pieces.
+func tensorflowLadder(f Facts) []Stage {
+	first, why := []Remedy{}, "the batch in pieces"
+	if f.onHost() {
+		first = append(first, inProcess(remedy.TFDataBudget, remedy.Params{}))
+		why = "fewer copies of the data at once; " + why
+	}
+	if f.onHost() && !f.trainsOnCPU() {
+		return []Stage{{"fewer copies of the data at once", first}}
+	}
+	stages := []Stage{{Why: why}, {Why: "more pieces"}, {Why: "many pieces"}}
+	for i, factor := range tighter {
+		p := remedy.Params{Failed: true, Factor: factor}
+		if f.onHost() {
+			p.Limit = f.Limit
+		}
+		stages[i].Remedies = []Remedy{inProcess(remedy.MicroBatch, p)}
+		if i == 0 { // of what stays whole: there is no more of it
+			stages[i].Remedies = append(stages[i].Remedies, inProcess(remedy.Checkpointing, p))
+		}
+	}
+	stages[0].Remedies = append(first, stages[0].Remedies...)
+	if f.Whole != "" { // it would stay whole
+		return stages[:1]
+	}
+	return stages
 }
 
 func atMostWorkers(n int) Remedy {

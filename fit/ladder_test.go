@@ -242,6 +242,35 @@ func TestAdviceFits(t *testing.T) {
 	}
 }
 
+// TestTensorFlow: what is tried of a program in TensorFlow is what reaches into it; a batch that
+// stayed whole is not tried in more pieces.
+func TestTensorFlow(t *testing.T) {
+	for name, c := range map[string]struct {
+		facts Facts
+		want  string
+	}{
+		"CPU": {Facts{Where: event.WhereCgroup},
+			"tf_data_budget micro_batch checkpointing, micro_batch, micro_batch"},
+		"stayed whole": {Facts{Where: event.WhereHost, Whole: "rows are mixed"},
+			"tf_data_budget micro_batch checkpointing"},
+		"data for a card": {Facts{Where: event.WhereHost, UsesGPU: true}, "tf_data_budget"},
+		"card":            {Facts{Where: event.WhereGPU}, "micro_batch checkpointing, micro_batch, micro_batch"},
+	} {
+		c.facts.Framework = remedy.TensorFlow
+		var stages []string
+		for _, stage := range Ladder(c.facts, Options{}) {
+			var names []string
+			for _, r := range stage.Remedies {
+				names = append(names, string(r.ID))
+			}
+			stages = append(stages, strings.Join(names, " "))
+		}
+		if got := strings.Join(stages, ", "); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // TestReasons: the end names what is missing and what would help, with the figures.
 func TestReasons(t *testing.T) {
 	const none = "no batch to split"
@@ -259,11 +288,11 @@ func TestReasons(t *testing.T) {
 		"data on the host": {Facts{Where: event.WhereCgroup, Idle: true, Limit: gib},
 			"load less data at once", "Python and its libraries"},
 		"functions instead of modules": {Facts{Where: event.WhereCgroup, Idle: true, Limit: gib,
-			UsesTorch: true}, "torch.utils.checkpoint", none},
+			Framework: remedy.PyTorch}, "torch.utils.checkpoint", none},
 		"forward() called by name, on a card": {Facts{Where: event.WhereGPU, Idle: true, Limit: gib,
-			UsesTorch: true}, "module(x) instead", none},
+			Framework: remedy.PyTorch}, "module(x) instead", none},
 		"results kept on a card": {Facts{Where: event.WhereGPU, Idle: true, Limit: gib,
-			UsesTorch: true}, "torch.no_grad", "higher limit"},
+			Framework: remedy.PyTorch}, "torch.no_grad", "higher limit"},
 		"loader": {Facts{Where: event.WhereShm, Idle: true, Limit: gib}, "larger /dev/shm",
 			"torch.no_grad"},
 		"card": {Facts{Where: event.WhereGPU, Idle: true, Limit: gib}, "torch.no_grad",

@@ -110,7 +110,7 @@ func (f Facts) nothingToActOn() string {
 		return f.librariesWords() + ". What helps: a higher limit"
 	case f.Where == event.WhereShm:
 		return start + "What helps: fewer data loader workers, or a larger /dev/shm"
-	case f.UsesTorch:
+	case f.Framework == remedy.PyTorch:
 		at, data := "", "Where data are loaded: less at once, or a higher limit"
 		if f.Line != "" {
 			at = " at " + f.Line

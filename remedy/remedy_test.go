@@ -168,7 +168,8 @@ func TestOldTorchIsNotOfferedWhatItDoesNotKnow(t *testing.T) {
 // tables.
 func TestWhatFitClaimsTheProbeDoes(t *testing.T) {
 	var tables string
-	for _, name := range []string{"settings.py", filepath.Join("fit", "registry.py")} {
+	for _, name := range []string{"settings.py", filepath.Join("fit", "registry.py"),
+		filepath.Join("fit", "__init__.py")} {
 		text, err := os.ReadFile(filepath.Join("..", "probe", "py", "_memroom_probe", name))
 		if err != nil {
 			t.Fatal(err)

@@ -81,6 +81,7 @@ func tensorflows() []*Remedy {
 		Equivalence: Exact,
 		Walls:       onHost,
 		Frameworks:  []Framework{TensorFlow},
+		Levels:      []Level{LevelProcess},
 		slowdown:    constant(1.05),
 		code: map[Framework]string{TensorFlow: lines("options = tf.data.Options()",
 			"options.autotune.ram_budget = 2 << 30",

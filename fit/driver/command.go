@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"memroom/event"
 	"memroom/fit"
+	"memroom/remedy"
 )
 
 // MemoryOf is the file that holds what made this command fit under this limit on these cards.
@@ -48,6 +50,19 @@ func Mapping(dir string, command []string, text string) (fit.Mapping, error) {
 // Rewrite returns the command with a micro-batch that is factor times smaller; nothing is written.
 func Rewrite(command []string, m fit.Mapping, factor int) (fit.Rewritten, error) {
 	return m.Rewrite(command, contents("", command)[m.Config], factor)
+}
+
+// Framework is the one whose remedies a command takes: of those that it was seen to import, else
+// what its script shows.
+func Framework(dir string, command []string, imported ...string) remedy.Framework {
+	switch {
+	case slices.Contains(imported, "torch"):
+		return remedy.PyTorch
+	case slices.Contains(imported, "tensorflow"):
+		return remedy.TensorFlow
+	}
+	found, _ := remedy.Detect(command, string(contents(dir, command)[fit.Script(command)]))
+	return found
 }
 
 // contents reads the script and the config files among the arguments: what they say decides how

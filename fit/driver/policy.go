@@ -164,7 +164,7 @@ func (p *Policy) facts(a supervise.Attempt, tried fit.Tried) fit.Facts {
 	f := fit.Facts{Where: a.Verdict.Where, On: tried.Remedies, Limit: p.spec.GPULimit,
 		UsesGPU: tried.Allocated > 0, Idle: tried.Idle(), Refused: tried.Refused(), Whole: tried.Whole(),
 		Foreign: tried.Foreign(), Libraries: tried.Libraries, Steps: a.LastStep,
-		UsesTorch: slices.Contains(tried.Frameworks, "torch")}
+		Framework: Framework(a.Launch.Dir, original(a.Launch), tried.Frameworks...)}
 	f.Hopeless, f.Needs = tried.Hopeless()
 	if f.Foreign != "" {
 		command := original(a.Launch)

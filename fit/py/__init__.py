@@ -6,6 +6,7 @@ before the user imports it, and a remedy that cannot be had is declined with the
 training goes on without it.
 """
 
+import functools
 from typing import Any, Callable
 
 from .. import imports
@@ -40,10 +41,11 @@ def install(remedies: Any, say: Callable[..., Any]) -> None:
             from .remedies import keras_calls
 
             keras_calls.watch_tapes(tensorflow, say)
-        if "dataloader_workers" in asked:
+        data = asked & {"tf_data_budget", "dataloader_workers"}
+        if data:
             from .remedies import tf_data
 
-            tf_data.install(tensorflow, say)
+            tf_data.install(tensorflow, functools.partial(say, id=max(data)))
 
     def before_tensorflow(_: Any) -> None:
         from .memory import heap

@@ -17,7 +17,7 @@ def install(tensorflow: Any, say: Callable[..., Any]) -> None:
         if equivalence not in told:
             told.add(equivalence)
             words = "tf.data: one element in work at a time, one read ahead"
-            say("applied", words, id="dataloader_workers", equivalence=equivalence)
+            say("applied", words, equivalence=equivalence)
 
     prefetch = dataset.prefetch
 
