@@ -291,6 +291,44 @@ class Centred(keras.layers.Layer):
         return x - tf.reduce_mean(x, axis=0)
 
 
+class Positions(keras.Model):
+    """Adds what is learnt of a token to what is learnt of its place."""
+
+    def __init__(self, tied):
+        super().__init__()
+        self.tokens, self.out = keras.layers.Embedding(20, 8), keras.layers.Dense(3)
+        self.places = self.tokens if tied else keras.layers.Embedding(7, 8)
+
+    def call(self, x):
+        x = self.tokens(x) + self.places(keras.ops.arange(7))
+        return self.out(keras.ops.mean(x, axis=1))
+
+
+class Normed(keras.Model):
+    """Layers by hand: no graph that could be taken apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm = keras.layers.Dense(8), keras.layers.BatchNormalization()
+        self.drop, self.b = keras.layers.Dropout(0.5), keras.layers.Dense(3)
+
+    def call(self, x, training=None):
+        x = tf.nn.leaky_relu(self.norm(self.a(x), training=training))
+        return self.b(self.drop(x, training=training))
+
+
+class Blocks(keras.Model):
+    """Blocks that learn from what is around them that this is training."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = mlp(keras.layers.BatchNormalization()), mlp(keras.layers.Dropout(0.5))
+        self.between = keras.layers.Dense(8)
+
+    def call(self, x):
+        return self.b(self.between(self.a(x)))
+
+
 class Adds(keras.layers.Layer):
     def call(self, x):
         self.add_loss(tf.reduce_mean(x))
@@ -396,13 +434,189 @@ class Loops(unittest.TestCase):
             self.train(lambda layer=layer: mlp(layer), own, "eager")
             self.assertEqual(fields[0], want, layer)
 
-    def test_declined(self):
-        for layer, words in (
-            (keras.layers.BatchNormalization, "BatchNormalization"),
-            (Draws, "tf.random"),
-            (Centred, "depends on the other rows"),
-            (Adds, "add_loss"),
+    def test_computed_again_whole(self):
+        """A batch that must stay whole: the graph in parts, the call, or the blocks inside of it.
+        Nothing is set twice, and dropout is the same.
+        """
+        norm, drop = keras.layers.BatchNormalization, keras.layers.Dropout
+
+        def graph():
+            x = inputs = keras.Input((8,))
+            for n in range(4):
+                y = drop(0.3)(norm()(keras.layers.Dense(8, activation="gelu")(x)))
+                x = keras.layers.Add()([x, y]) if n else y
+            return keras.Model(inputs, keras.layers.Dense(3)(x))
+
+        for make, forward, how, said in (
+            (graph, own, "open", "in parts"),
+            (lambda: mlp(norm(), drop(0.5)), own, "eager", "in parts"),
+            (lambda: mlp(norm()), penalty, "open", "in parts"),
+            (lambda: mlp(Centred()), own, "eager", "in parts"),
+            (Normed, own, "eager", "as a whole"),
+            (Normed, own, "open", "as a whole"),
+            (Blocks, own, "eager", "in parts, pieces"),
         ):
+            self.tearDown()
+            models = []
+            want = self.train(self.noted(make, models), forward, how, rows=[64, 48])
+            self.told.clear()
+            self.with_pieces()
+            got = self.train(self.noted(make, models), forward, how, rows=[64, 48])
+            told = " ".join(text for kind, text in self.told if kind == "applied")
+            for words in said.split(", "):
+                self.assertIn(words, told, (make, how))
+            self.assertSame(want[0], got[0])
+            self.assertSame(want[1], got[1])
+            self.assertSame(*([v.numpy() for v in m.non_trainable_variables] for m in models))
+
+    def noted(self, make, models):
+        def made():
+            models.append(make())
+            return models[-1]
+
+        return made
+
+    def test_how_it_is_called_counts(self):
+        """A layer that was first called without training is looked at again."""
+
+        def forward(model, x):
+            return model(x, training=False) + model(x, training=True)
+
+        def make():
+            return mlp(keras.layers.BatchNormalization())
+
+        want = self.train(make, forward, "eager")
+        self.with_pieces()
+        got = self.train(make, forward, "eager")
+        self.assertSame(want[0], got[0])
+        self.assertEqual([k for k, _ in self.told], ["applied", "declined", "applied"])
+
+    def test_weights_that_change_before_the_gradients(self):
+        """Gradients are those of the weights with which the outputs were computed."""
+
+        def trained():
+            model, optimizer = mlp(), keras.optimizers.SGD(0.5)
+            with tf.GradientTape(persistent=True) as tape:
+                out = model(tf.constant(self.x), training=True)
+                losses = [tf.reduce_sum(out**2), tf.reduce_sum(out**3)]
+            for loss in losses:
+                found = tape.gradient(loss, model.trainable_variables)
+                optimizer.apply_gradients(zip(found, model.trainable_variables))
+            return model.get_weights()
+
+        keras.utils.set_random_seed(0)
+        want = trained()
+        self.with_pieces()
+        keras.utils.set_random_seed(0)
+        self.assertSame(want, trained())
+
+    def test_an_argument_that_is_trained(self):
+        """It has no row for each sample, and gets its gradient."""
+
+        class Scaled(keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.pair, self.log = Pair(), self.add_weight(shape=(3,), initializer="zeros")
+
+            def call(self, x, training=None):
+                return x
+
+        def forward(model, x):
+            found = model.pair({"x": x}, scale=tf.exp(model.log))
+            return found["sum"] + found["difference"]
+
+        want = self.train(Scaled, forward, "eager")
+        self.with_pieces()
+        got = self.train(Scaled, forward, "eager")
+        self.assertSame(want[0], got[0])
+        self.assertIn("is trained", self.told[0][1])
+
+    def test_gradients_of_chosen_rows(self):
+        """Adam squares them as they come: those of tokens one by one, those of positions once, by
+        calls in pieces and in `fit`. Where both are one matrix the batch stays whole.
+        """
+        words = np.random.default_rng(1).integers(0, 20, (64, 7)).astype("int32")
+        for tied in (False, True):
+            for how in ("eager", "open"):
+                self.tearDown()
+                want = self.train(lambda tied=tied: Positions(tied), own, how, words)
+                self.told.clear()
+                self.with_pieces()
+                got = self.train(lambda tied=tied: Positions(tied), own, how, words)
+                self.assertIn("declined" if tied else "applied", self.told[0], how)
+                self.assertSame(want[0], got[0])
+        losses = []
+        for pieces in (False, True):
+            self.tearDown()
+            if pieces:
+                self.with_pieces()
+            keras.utils.set_random_seed(0)
+            model = texts()
+            model.compile("adam", keras.losses.SparseCategoricalCrossentropy(True))
+            fitted = model.fit(words, self.y, batch_size=16, epochs=3, shuffle=False, verbose=0)
+            losses.append(fitted.history["loss"])
+        self.assertSame(*losses)
+
+    def test_pieces_of_a_size(self):
+        """What is asked for is the rows of a piece."""
+
+        def with_size(rows):
+            of_keras.apply(
+                keras,
+                [{"id": "micro_batch", "params": {"size": rows}}],
+                lambda kind, text, **f: self.told.append(text),
+            )
+
+        want = self.train(mlp, own, "eager")
+        with_size(5)
+        got = self.train(mlp, own, "eager")
+        self.assertIn("batches of 64 in 16 pieces", self.told[0])
+        self.assertSame(want[0], got[0])
+        self.tearDown()
+        self.told.clear()
+        with_size(4)
+        network().fit(self.x, self.y, batch_size=16, verbose=0)
+        self.assertIn("batches of 16 split into 4", self.told[0])
+
+    def test_accumulation_and_pruning_by_hand(self):
+        """Gradients added up over batches, with masks on the weights, while each batch is in
+        pieces.
+        """
+
+        def trained():
+            keras.utils.set_random_seed(0)
+            model, optimizer = mlp(keras.layers.Dropout(0.3)), keras.optimizers.Adam(1e-2)
+            model.build((None, 8))
+            weights = model.trainable_variables
+            masks = [tf.cast(tf.abs(w.value) > 0.1, w.dtype) for w in weights]
+            sums = [tf.Variable(tf.zeros_like(w.value)) for w in weights]
+
+            @tf.function
+            def add(x, y):
+                with tf.GradientTape() as tape:
+                    out = model(x, training=True)
+                    losses = keras.losses.sparse_categorical_crossentropy(y, out, True)
+                    loss = tf.reduce_mean(losses) / 4
+                for total, gradient in zip(sums, tape.gradient(loss, weights)):
+                    total.assign_add(gradient)
+                return loss
+
+            for _ in range(2):
+                for n in range(4):
+                    add(*(tf.constant(t[16 * n : 16 * n + 16]) for t in (self.x, self.y)))
+                optimizer.apply_gradients(zip([s.value() for s in sums], weights))
+                for total, weight, mask in zip(sums, weights, masks):
+                    total.assign(tf.zeros_like(total))
+                    weight.assign(weight * mask)
+            return model.get_weights()
+
+        want = trained()
+        self.with_pieces()
+        self.assertSame(want, trained())
+        self.assertIn("16 in 4 pieces", self.told[0][1])
+
+    def test_declined(self):
+        for layer, words in ((Draws, "tf.random"), (Adds, "add_loss")):
             for how in ("eager", "compiled"):
                 self.tearDown()
                 want = self.train(lambda: mlp(layer()), own, how)

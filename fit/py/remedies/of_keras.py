@@ -16,8 +16,8 @@ from . import keras_calls
 def apply(keras: Any, remedies: Any, say: Callable[..., Any]) -> None:
     for remedy in remedies:
         params = dict(remedy.get("params") or {})
-        if remedy.get("id") == "micro_batch" and (params.get("failed") or params.get("pieces")):
-            pieces = int(params.get("pieces") or round(4 / params.get("factor", 1.0) ** 2))
+        if remedy.get("id") == "micro_batch" and {"failed", "pieces", "size"} & set(params):
+            pieces = _pieces(params)
             _accumulate(keras, pieces, say, _calls(keras, pieces, say))
             if params.get("factor", 1.0) < 1:
                 _run_op_by_op(keras, say)
@@ -32,7 +32,14 @@ def apply(keras: Any, remedies: Any, say: Callable[..., Any]) -> None:
             )
 
 
-def _calls(keras: Any, pieces: int, say: Callable[..., Any]) -> Any:
+def _pieces(params: Any) -> keras_calls.Pieces:
+    """So many, or as many as rows make of that size."""
+    size, count = params.get("size"), params.get("pieces")
+    count = int(count or round(4 / params.get("factor", 1.0) ** 2))
+    return lambda rows: -(-rows // size) if size else count
+
+
+def _calls(keras: Any, pieces: keras_calls.Pieces, say: Callable[..., Any]) -> Any:
     """Calls of layers in pieces; None where this Keras cannot have that."""
     if int(keras.__version__.split(".")[0]) < 3 or keras.backend.backend() != "tensorflow":
         return None
@@ -41,7 +48,7 @@ def _calls(keras: Any, pieces: int, say: Callable[..., Any]) -> Any:
     return calls
 
 
-def _accumulate(keras: Any, pieces: int, say: Callable[..., Any], calls: Any) -> Any:
+def _accumulate(keras: Any, pieces: keras_calls.Pieces, say: Callable[..., Any], calls: Any) -> Any:
     original = keras.Model.fit
 
     @functools.wraps(original)
@@ -64,9 +71,8 @@ def _accumulate(keras: Any, pieces: int, say: Callable[..., Any], calls: Any) ->
             if calls is not None and getattr(self, "train_function", None) is None:
                 self.jit_compile = False  # what XLA compiles must know how often a loop turns
             return original(self, x, y, batch_size, *args, **kwargs)
-        count = next(
-            n for n in range(min(pieces, source.batch), source.batch + 1) if source.batch % n == 0
-        )
+        least = min(pieces(source.batch), source.batch)
+        count = next(n for n in range(least, source.batch + 1) if source.batch % n == 0)
         self.optimizer.gradient_accumulation_steps = count
         say(
             "applied",
@@ -184,11 +190,15 @@ def _why_not(keras: Any, model: Any) -> Any:
         )
     if any(getattr(loss, "reduction", None) == "sum" for loss in _losses(model)):
         return "its loss is a sum over the batch, and Keras averages what it accumulates"
-    if any(
-        isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
-        for layer in model._flatten_layers()
-    ):
+    layers = list(model._flatten_layers())
+    if any(isinstance(p, keras.layers.BatchNormalization) and p.trainable for p in layers):
         return "a BatchNormalization layer takes its statistics over the whole batch"
+    # Others than Keras' may choose rows of their weights, too.
+    own = [p for p in layers if type(p).__module__.split(".")[0] not in ("keras", "tf_keras")]
+    if any(
+        isinstance(p, keras.layers.Embedding) or p in own and p._trainable_variables for p in layers
+    ):
+        return "gradients of chosen rows would be added up before an optimizer squares them"
     return None
 
 
