@@ -219,7 +219,7 @@ func (x *Explanation) ownLevers(most int) {
 			len(x.Remedies) >= most || (q == Samples || q == Tokens) && x.facts.ranBefore() {
 			continue
 		}
-		if a, ok := x.facts.reach(adviceOf(r, x.job), x.sums); ok {
+		if a, ok := x.facts.reach(adviceOf(r, x.job), x.sums); ok && x.proved(a) {
 			x.Remedies = append(x.Remedies, a)
 		}
 	}
@@ -327,9 +327,9 @@ func (x *Explanation) cures() []remedy.ID {
 		list = slices.Insert(slices.Clone(list), 1, remedy.TFGrowth) // it takes a part of a card only
 	}
 	if x.job.Framework == remedy.JAX && x.Where == event.WhereGPU && x.Cause == CauseBatch &&
-		x.job.Work != remedy.Training && !ofTPU.MatchString(x.Text) && x.Detail != "oversized" &&
-		len(list) > 0 { // where it cannot be given less
-		list = slices.Insert(slices.Clone(list), 1, remedy.ShorterSequence, remedy.UnifiedMemory)
+		x.job.Work != remedy.Training && !ofTPU.MatchString(x.Text) &&
+		x.Detail != "oversized" && len(list) > 0 {
+		list = slices.Insert(slices.Clone(list), 1, remedy.ShorterSequence)
 	}
 	if x.job.Notebook && x.Where == event.WhereGPU && x.Cause != CauseNeighbour &&
 		x.Cause != CauseSetting && x.Cause != CauseBug && len(list) > 0 {

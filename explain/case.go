@@ -5,10 +5,10 @@ package explain
 type situationCase func(*Facts, Sums) (judged, bool)
 
 var situationCases = []situationCase{
-	otherCardMeant, allPairs, cachedData, loadedToCard, pairsOfRows, ranksLoad, commitLimit,
-	sampleSets, serverCopies, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside,
+	otherCardMeant, allPairs, loadedToCard, pairsOfRows, commitLimit,
+	serverCopies, ranksOnCard, launchedOnCard, idleSecondCard, emptyBeside,
 	poolInPieces, largeTensor, largeNode, pointsTrained, arrayByShape, darknetParts, cacheBlocks,
-	offloadedStates, longContext, weightsBeyond, statesBeyond, arrayWritten, toldCase,
+	offloadedStates, longContext, weightsBeyond, statesBeyond, arrayWritten,
 }
 
 // byCase returns the judgement of the first case that matches.

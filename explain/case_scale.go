@@ -146,7 +146,7 @@ func statesBeyond(f *Facts, s Sums) (judged, bool) {
 		billions(m.Billions), m.weights(16)).
 		saying("training all weights takes more than the cards have: %s with gradients and optimizer states",
 			m.weights(16))
-	j.words = fewerStates(f)
+	j.words = f.written(fewerStates)
 	if c.Framework == "jax" {
 		j.words = []ownCure{{remedy.FSDP, "divide weights and optimizer states over all cores",
 			"a mesh whose fsdp axis has all of jax.device_count(), with partition rules for parameters and opt_state"}}

@@ -28,6 +28,8 @@ type judged struct {
 	words  []ownCure            // first of all, in the case's own words
 	tensor *Tensor              // that was refused, where it is known
 	cased  bool                 // decided by a case, which rests on what it has matched
+	// its cures need no measurement before them
+	settled bool
 }
 
 func because(cause Cause, detail string, confidence float64, format string, args ...any) judged {
@@ -64,12 +66,12 @@ func judge(f *Facts, s Sums) judged {
 			return late
 		}
 	}
-	if len(c.Frames) == 0 && j.confidence < 0.6 && (slices.Contains(indefinite, j.detail) ||
-		slices.Contains(bySettings, j.detail)) {
-		if said, ok := byMoment(f, c.Requested == nil || j.cause == CauseUnknown); ok {
-			said.cased = true
-			return said
-		}
+	if told, ok := byTopic(f, j); ok {
+		return told
+	}
+	if onlyTold(f) && onCard(c) && !has(c, trace.SignPredicts) &&
+		(len(c.Frames) == 0 || j.cause == CauseUnknown) {
+		return judged{cause: CauseUnknown, detail: "told", cased: true}
 	}
 	return ownTensors(j, f, s)
 }

@@ -92,7 +92,8 @@ var objections = []objection{
 		}},
 	{[]remedy.ID{remedy.RaiseLimit}, "nothing shows what fills it, nor how much would be enough",
 		func(f *Facts, s Sums, x *Explanation) bool {
-			return x.Cause == CauseUnknown && x.Detail+string(x.Where) == "host" && s.Asked+s.Capacity == 0
+			return x.Cause == CauseUnknown && x.Detail+string(x.Where) == "host" && s.Asked+s.Capacity == 0 ||
+				onlyTold(f) && x.Cause == CauseUnknown && onHost(f.Crash)
 		}},
 	{[]remedy.ID{remedy.StreamData}, "it is open what fills it, and no data is shown",
 		func(_ *Facts, _ Sums, x *Explanation) bool {

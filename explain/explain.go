@@ -179,8 +179,12 @@ func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Savin
 		[]Runtime{Torch, Unnamed, "tensorflow", "jax"}, x.facts.Ran.Runtime) {
 		x.Next = "nvidia-smi --query-compute-apps=pid,used_memory,process_name --format=csv -l 1   # who takes the card, and when"
 	}
-	if len(x.Remedies) == 0 && x.Next == "" && onCard(c) {
-		x.Next = "the card's own monitor, read after the model is there and after each step: the largest jump is what fills it"
+	if len(x.Remedies) == 0 && x.Next == "" && onCard(c) && c.Framework == "jax" {
+		x.Next = "jax.jit(step).lower(*args).compile().memory_analysis()   # arguments, results and what is computed on the way"
+	}
+	if len(x.Remedies) == 0 && x.Next == "" && onCard(c) && x.Cause == CauseUnknown {
+		x.Next = "the card's own monitor, before the start and while it runs: what is taken before belongs to others, " +
+			"and the largest rise is what fills it"
 	}
 	x.Next = strings.Replace(x.Next, "memroom run -- YOUR COMMAND", run.Again(), 1)
 	return x
@@ -302,7 +306,9 @@ func (x *Explanation) fill(c *trace.Crash, h *trace.Hints) {
 		x.Verdict = strings.Replace(x.Verdict, "the activations of one batch are",
 			"what one pass computes is", 1)
 	}
-	x.Next = nextCommand(c, h, found)
+	if x.Next = nextCommand(c, h, found); found.settled && len(found.words) > 0 {
+		x.Next = ""
+	}
 	if found.detail == "pinned" || found.detail == "wsl" {
 		x.Where = event.WhereHost // CUDA reports it as the card's
 		x.job.Where = x.Where

@@ -164,9 +164,6 @@ func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	case has(c, trace.SignLoadSaid) && c.Steps == 0 && c.Where == event.WhereGPU && !passIn(c.Frames):
 		return because(CauseModel, "load", 0.55,
 			"the text says that it happens while weights are loaded"), true
-	case has(c, trace.SignEvalSaid) && onHost(c) && slices.Contains(h.Says, string(CauseLeak)):
-		return because(CauseBatch, "eval_phase", 0.55,
-			"the text says that memory rises with evaluations: what is kept of each batch may add up"), true
 	case h.Phase == "save" && onHost(c):
 		return because(CauseModel, "checkpoint_save", 0.5,
 			"the last thing the log announced is the saving of a checkpoint"), true
@@ -179,13 +176,6 @@ func byPhase(c *trace.Crash, h *trace.Hints) (judged, bool) {
 		return because(CauseBatch, "eval_phase", 0.5,
 			"a progress bar shows an evaluation after %s batches: what is kept of each may add up",
 			c.Signs[trace.SignEvalBar]), true
-	case has(c, trace.SignEvalSaid) && onCard(c) && slices.Contains(h.Says, string(CauseLeak)):
-		return because(CauseBatch, "eval_outputs", 0.55,
-			"the text says that memory rises during evaluation: outputs of all batches pile up there"), true
-	case has(c, trace.SignEvalSaid) && onCard(c):
-		return because(CauseBatch, "eval_batch", 0.5,
-			"the text says that it happens in evaluation, which has a batch size of its own and may keep "+
-				"the outputs of all batches"), true
 	case h.Phase == "eval" && (onHost(c) || c.Where == event.WhereGPU):
 		return because(CauseBatch, "eval_phase", 0.5,
 			"the last thing the log announced is an evaluation: what is kept of each batch may add up"), true

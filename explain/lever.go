@@ -131,7 +131,8 @@ func (f *Facts) ownKey(id remedy.ID) (Key, bool) {
 	if ok && k.Said && f.Crash.Signs[trace.SignOtherBatch] != "" {
 		return Key{}, false // sentences name several, and one that works is known
 	}
-	if !ok || k.Number() < 2 && k.Of != Share || k.Of == Side && k.Number() < 64 || k.Of == Length &&
+	if !ok || strings.HasPrefix(k.Name, "writer") || k.Number() < 2 && k.Of != Share ||
+		k.Of == Side && k.Number() < 64 || k.Of == Length &&
 		k.Number() < 64 ||
 		k.Of == Samples && k.Number() > 1<<20 || k.Name == "size" || k.Name == "sizes" {
 		return Key{}, false

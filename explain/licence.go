@@ -20,6 +20,8 @@ type licence struct {
 }
 
 var licences = []licence{
+	{re(`limit on host memory|job's memory|\bmemorymax\b`), "a system whose limits are the person's to set",
+		func(f *Facts, _ Sums, _ *Explanation) bool { return !rented.MatchString(f.text) }},
 	{re(`--mem=|more memory`), "no word that more was had in vain",
 		func(f *Facts, _ Sums, _ *Explanation) bool { return !moreInVain.MatchString(f.text) }},
 	{re(`ptimizer|8-bit|\badafactor\b`), "a run that has an optimizer",
@@ -28,9 +30,11 @@ var licences = []licence{
 		func(f *Facts, _ Sums, _ *Explanation) bool { return f.Ran.System == Posix }},
 	{re(`\bcuda_\w+=|nvidia-smi|pytorch_cuda`), "a card of NVIDIA",
 		func(f *Facts, _ Sums, _ *Explanation) bool { return f.Ran.System != Mac }},
-	{re(`torch\.|pytorch_|\.item\(\)|inference_mode|device_map=|dataloader\(|per_device_`), "PyTorch, or nothing that shows another runtime",
+	{re(`torch\.|pytorch_|\.item\(\)|inference_mode|device_map=|dataloader\(|per_device_|gradient_checkpointing`), "PyTorch, or nothing that shows another runtime",
 		func(f *Facts, _ Sums, _ *Explanation) bool {
-			return slices.Contains([]Runtime{Torch, Unnamed, Engine, Runtime(f.Crash.Framework)}, f.Ran.Runtime)
+			of := []Runtime{Torch, Unnamed, Engine, Runtime(f.Crash.Framework)}
+			return slices.Contains(of, f.Ran.Runtime) &&
+				f.ofTorch()
 		}},
 	{re(`smaller inputs, or fewer|a smaller batch\b|fewer samples at once|fewer or smaller inputs|half_your_batch|half_of_now|batch_size=half|split the batch`),
 		"a batch that is shown and not known to fit, or a network at work that a smaller input would help",
@@ -78,6 +82,18 @@ var licences = []licence{
 			return x.job.Facts[remedy.Networks] || len(x.words) > 0 || f.Tool != nil
 		}},
 }
+
+// ofTorch reports whether nothing but PyTorch is shown to run, or PyTorch besides others.
+func (f *Facts) ofTorch() bool {
+	return f.says("torch") || !otherWords.MatchString(f.text) ||
+		f.Crash.Framework == "pytorch" && !bareHostEnd(f)
+}
+
+// otherWords are frameworks that are not PyTorch.
+var otherWords = re(`\bmlx\b|tensorflow|\btf\.|\bkeras\b|\bjax\b|mxnet|paddle|\bonnxruntime\b`)
+
+// rented are notebooks of a service, whose memory is what it gives.
+var rented = re(`\bcolab\b|kaggle|paperspace|sagemaker studio`)
 
 // moreInVain are words of a limit that was raised, or that cannot be.
 var moreInVain = re(`already (?:set|have|use|used|gave|asked for) (?:the )?max\w*|(?:pass|giv|us|request|increas|allocat|add)\w* (?:\w+ ){0,3}?(?:more |the )?(?:memory|ram|--mem)[^.\n]{0,80}(?:only until|longer but|still|same error|same problem|again)|no matter how much (?:memory|ram)|(?:largest|most|maximum|max) (?:\w+ )?(?:memory|ram)[^.\n]{0,30}\b(?:permit|allow|possible|can (?:get|have|ask)|offer)`)
@@ -133,7 +149,10 @@ func (x *Explanation) licensed(list []Advice) []Advice {
 		if x.facts.switchedOn(a.ID) && x.typed[a.ID] == "" && x.Detail != "not_sharded" {
 			return true
 		}
-		if x.facts.standsAlready(a.How.Args) {
+		if x.facts.standsAlready(a.How.Args) || !x.proved(a) {
+			return true
+		}
+		if strings.Contains(a.How.Code, "torch.") && !x.facts.ofTorch() {
 			return true
 		}
 		return !strings.Contains(words, " instead of ") && slices.ContainsFunc(licences,

@@ -129,7 +129,7 @@ func evaluates(c *trace.Crash, h *trace.Hints) bool {
 
 // keepsOutputs: frames that join or collect what batches give, a setting that gathers, or a rise.
 func keepsOutputs(c *trace.Crash, h *trace.Hints) bool {
-	_, joins := gathering.in(c)
+	_, joins := joinsBatches(c)
 	_, only := gatheredOnly.in(c)
 	at, evaluating := evaluationIn(c)
 	return joins || only || evaluating && collects(c, at) || seen(c, h, trace.SignGrowth) ||

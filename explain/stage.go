@@ -291,6 +291,15 @@ var (
 		code:  []string{"no_grad", "inference_mode"}}
 )
 
+// joinsBatches finds the frame in which outputs are joined. Batches are joined along the first
+// dimension: what is joined along another is a part of one computation.
+func joinsBatches(c *trace.Crash) (int, bool) {
+	i, ok := gathering.in(c)
+	return i, ok && (i >= len(c.Code) || !otherAxis.MatchString(c.Code[i]))
+}
+
+var otherAxis = lazyregexp.New(`(?:dim|axis)\s*=\s*-?[1-9]|,\s*-?[1-9]\)`)
+
 // byStage knows the stages that only one kind of work reaches.
 func byStage(c *trace.Crash, h *trace.Hints) (judged, bool) {
 	if c.Where == event.WhereShm || c.Kind == "pool_worker" { // the frames are those of who waits
@@ -454,7 +463,7 @@ func byEvaluation(c *trace.Crash, h *trace.Hints) (judged, bool) {
 				"said to rise: without reset() it keeps those of every evaluation", c.Frames[i].Name,
 			c.Frames[i].File), true
 	}
-	if i, ok := gathering.in(c); ok {
+	if i, ok := joinsBatches(c); ok {
 		if f, deeper := forwarding.in(c); !deeper || f > i {
 			return because(CauseBatch, "eval_outputs", 0.8,
 				"in evaluation, where the outputs of all batches are joined (%s in %s)",

@@ -193,6 +193,8 @@ func figures(c *trace.Crash) string {
 		parts = append(parts, fmt.Sprintf("%s of %s were in use", *c.Allocated, *c.Capacity))
 	case c.Capacity != nil:
 		parts = append(parts, fmt.Sprintf("the limit is %s", *c.Capacity))
+	case c.Allocated != nil && onHost(c) && (c.Process != "" || c.Kind == "torch_worker"):
+		parts = append(parts, "one process held "+c.Allocated.String())
 	case c.Allocated != nil:
 		parts = append(parts, c.Allocated.String()+" were in use")
 	}

@@ -153,9 +153,9 @@ func howShm(job Job, _ Setup) How {
 	case job.Bare:
 		how.Args = bare
 	case job.Container:
-		how.Args = lines(docker, kube)
+		how.Args = docker
 	default:
-		how.Args = lines(docker, kube, bare)
+		how.Args = lines(docker, bare)
 	}
 	return how
 }
