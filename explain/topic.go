@@ -51,7 +51,7 @@ type topicCure struct {
 	id    remedy.ID
 	of    *lazyregexp.Regexp // what the text shows of the library or tool that it is of; nil: any
 	title string
-	args  string              // general words; empty: only where a setting of the person or the tool is known
+	args  string              // general words; empty: only where a setting is known
 	own   bool                // a setting of the person's own comes first, then one of the tool
 	make  func(*Facts) string // writes it with the names of the text
 }
@@ -126,7 +126,8 @@ func bestTopic(f *Facts) (weighed, bool) {
 			second = w
 		}
 	}
-	if best.weight >= perhaps && (best.weight >= second.weight+lead || best.detail != "" && best.detail == second.detail ||
+	if best.weight >= perhaps && (best.weight >= second.weight+lead || best.detail != "" &&
+		best.detail == second.detail ||
 		best.weight >= outright && second.weight < outright) {
 		return best, true
 	}
@@ -156,7 +157,8 @@ func (w weighed) judge(f *Facts) judged {
 func (f *Facts) written(cures []topicCure) (list []ownCure) {
 	for _, c := range cures {
 		args := f.write(c)
-		if args != "" && !strings.Contains(args, "HALF_") && !slices.ContainsFunc(list, func(o ownCure) bool { return o.id == c.id }) {
+		if args != "" && !strings.Contains(args, "HALF_") && !slices.ContainsFunc(list,
+			func(o ownCure) bool { return o.id == c.id }) {
 			list = append(list, ownCure{c.id, c.title, args})
 		}
 	}
@@ -167,7 +169,8 @@ func (f *Facts) written(cures []topicCure) (list []ownCure) {
 func (f *Facts) write(c topicCure) string {
 	if c.own {
 		if k, ok := f.ownKey(c.id); ok && !k.Said {
-			return fmt.Sprintf("%s instead of %s   # line %d of your text", k.with(f.smaller(k, Sums{})), k.Text, k.Line)
+			return fmt.Sprintf("%s instead of %s   # line %d of your text", k.with(f.smaller(k, Sums{})),
+				k.Text, k.Line)
 		}
 		if text, ok := f.Tool.setting(c.id); ok {
 			return f.filled(text)
@@ -184,17 +187,20 @@ func (f *Facts) write(c topicCure) string {
 
 // openEnds are situations of which stages and figures say too little, so that what a person tells
 // of the end counts for more.
-var openEnds = slices.Concat(indefinite, bySettings, []string{"told", "rises", "late", "limit", "full"})
+var openEnds = slices.Concat(indefinite, bySettings, []string{"told", "rises", "late", "limit",
+	"full"})
 
 // byTopic lets the table speak where stages and figures leave the cause open. A traceback is
 // answered by a topic only if that is said outright.
 func byTopic(f *Facts, j judged) (judged, bool) {
 	c := f.Crash
 	told := onlyTold(f)
-	if f.Ran.Runtime == Browser || c.Kind == "paddle" || c.Where == event.WhereShm || c.Kind == trace.KindTold && has(c, trace.SignPredicts) {
+	if f.Ran.Runtime == Browser || c.Kind == "paddle" || c.Where == event.WhereShm ||
+		c.Kind == trace.KindTold && has(c, trace.SignPredicts) {
 		return j, false
 	}
-	open := told || slices.Contains(openEnds, j.detail) && (j.confidence < 0.6 || j.cause == CauseUnknown)
+	open := told || slices.Contains(openEnds, j.detail) && (j.confidence < 0.6 ||
+		j.cause == CauseUnknown)
 	w, ok := bestTopic(f)
 	if !ok {
 		return j, false
@@ -204,7 +210,8 @@ func byTopic(f *Facts, j judged) (judged, bool) {
 	switch {
 	case w.vague && c.Requested != nil && j.cause != CauseUnknown:
 		return j, false
-	case !open && !evaluated && !pieces, w.weight < outright && (!open || len(c.Frames) > 0 || evaluated):
+	case !open && !evaluated && !pieces, w.weight < outright && (!open || len(c.Frames) > 0 ||
+		evaluated):
 		return j, false
 	}
 	return w.judge(f), true

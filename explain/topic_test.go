@@ -68,8 +68,9 @@ func TestTopicsOfPosts(t *testing.T) {
 		"rays": {card + "I render novel views of a trained nerf with chunk=32768 rays.", "rays that are rendered at once", "chunk=8192 instead of 32768", nil},
 		"long samples": {card + "ASR training with max-duration 300 fails after some batches. The longest utterances have 40 seconds.", "longest samples",
 			"remove_short_and_long_utt", nil},
-		"a flag named resume":       {card + "python train.py --epochs 10 --resume --batch 4 fails.", "", "", []string{"continues from a checkpoint"}},
-		"an upgrade of a regressor": {card + "I train a regression model for prices.", "", "", []string{"another release"}},
+		"a flag named resume": {card + "python train.py --epochs 10 --resume --batch 4 fails.", "", "", []string{"continues from a checkpoint"}},
+		"an upgrade of a regressor": {card + "I train a regression model for prices.", "", "",
+			[]string{"another release"}},
 	} {
 		x := explainText(t, c.text)
 		var typed strings.Builder
@@ -89,7 +90,8 @@ func TestTopicsOfPosts(t *testing.T) {
 
 // TestTopicsBesideTracebacks: frames say what was done, so that a topic needs to be said outright.
 func TestTopicsBesideTracebacks(t *testing.T) {
-	const frames = "Traceback (most recent call last):\n  File \"t.py\", line 9, in <module>\n    y = model(x)\n" +
+	const frames = "Traceback (most recent call last):\n  File \"t.py\", line 9, in <module>\n" +
+		"    y = model(x)\n" +
 		"  File \"/x/site-packages/torch/nn/modules/conv.py\", line 5, in forward\n    return self._conv_forward(x)\n" +
 		"RuntimeError: CUDA out of memory. Tried to allocate 400.00 MiB\n"
 	if x := explainText(t, "It is slower on the first GPU.\n"+frames); x.Detail == "first_rank" {
@@ -117,8 +119,10 @@ func TestRecordOfCures(t *testing.T) {
 		{Explanation{facts: of, Confidence: 0.5}, remedy.OffloadLess, true},
 		{Explanation{facts: of, Confidence: 0.5}, remedy.ClearSession, true},
 		{Explanation{facts: of}, remedy.Checkpointing, false},
-		{Explanation{facts: of, Confidence: 0.5, given: []remedy.ID{remedy.KeepLess}}, remedy.KeepLess, true},
-		{Explanation{facts: of, Confidence: 0.5, words: []ownCure{{id: remedy.Detach}}}, remedy.Detach, true},
+		{Explanation{facts: of, Confidence: 0.5, given: []remedy.ID{remedy.KeepLess}}, remedy.KeepLess,
+			true},
+		{Explanation{facts: of, Confidence: 0.5, words: []ownCure{{id: remedy.Detach}}}, remedy.Detach,
+			true},
 	} {
 		if got := c.x.proved(Advice{ID: c.id}); got != c.want {
 			t.Errorf("%s with confidence %v: %v", c.id, c.x.Confidence, got)
@@ -139,9 +143,10 @@ func TestJoinsAlongTheFirst(t *testing.T) {
 	if x := explainText(t, log("return torch.cat(parts, dim=-1)")); x.Detail == "eval_outputs" {
 		t.Errorf("a join of features: %q", x.Verdict)
 	}
-	if x := explainText(t, log("return torch.cat(parts)")); x.Detail != "eval_outputs" || !slices.ContainsFunc(x.Evidence, func(e string) bool {
-		return strings.Contains(e, "joined")
-	}) {
+	if x := explainText(t, log("return torch.cat(parts)")); x.Detail != "eval_outputs" ||
+		!slices.ContainsFunc(x.Evidence, func(e string) bool {
+			return strings.Contains(e, "joined")
+		}) {
 		t.Errorf("a join of batches: %q %q", x.Verdict, x.Evidence)
 	}
 }

@@ -66,7 +66,8 @@ var topicTable = sync.OnceValue(func() []topic {
 			says:  "each worker of the loader ends up with a copy of what the data set holds",
 			shows: "Python objects are counted when they are read, which copies their pages into every worker",
 			cures: []topicCure{{id: remedy.ShareData, of: re(torchSeen), title: "hold the samples in one array that all workers share", args: "one np.memmap or Arrow file, or one torch tensor with share_memory_(); no lists or dicts of small objects in the Dataset"},
-				{id: remedy.DataLoaderWorkers, title: "fewer workers", own: true, args: "num_workers=2, then 0; prefetch_factor=2"}}},
+				{id: remedy.DataLoaderWorkers, title: "fewer workers", own: true,
+					args: "num_workers=2, then 0; prefetch_factor=2"}}},
 		{where: ofHost, cause: CauseHostData, detail: "", against: re(`--cache disk|kv[ -]?cache|cache_dir`),
 			clues: []clue{lines(2.5, `--cache(?:[- ]+(?:images|ram)\b|\s|$)|cache_images ?[=:] ?(?:true|ram)|cache=(?:true|"?ram)|cache_(?:rate|num)=|\bcachedataset\(|preload(?:_\w+)?[=: ]+true|load_(?:in|to)_(?:ram|memory)[=: ]+true|keep_in_memory=true|in_memory[=: ]+true`),
 				prose(2, `\bcach(?:e|es|ed|ing)[- ]+(?:\w+ ){0,3}?(?:images?|data ?set|data|features?|samples|frames|in (?:the )?(?:ram|memory))|(?:images?|data ?set|features|samples) (?:\w+ ){0,2}cached?\b`), prose(0.5, `\bram\b`)},
@@ -125,7 +126,8 @@ var topicTable = sync.OnceValue(func() []topic {
 			says:    "every trial or job that runs at the same time holds its own copy of data and model",
 			shows:   "memory is the number of jobs at once times what one of them holds",
 			cures: []topicCure{{id: remedy.FewerTrials, of: re(`\bray\b|tune\.`), title: "fewer trials at once, one copy of the data", args: "tune.run(..., max_concurrent_trials=2, resources_per_trial={'cpu': 8}); tune.with_parameters(train, data=data) puts the data into the object store once"},
-				{id: remedy.FewerTrials, title: "fewer jobs at once", own: true, args: "n_jobs=2; data as np.memmap, which jobs share"}}},
+				{id: remedy.FewerTrials, title: "fewer jobs at once", own: true,
+					args: "n_jobs=2; data as np.memmap, which jobs share"}}},
 		{where: ofHost, cause: CauseHostData, detail: "env_copies", needs: re(`\benvs?\b|environment|rollout|simulat`),
 			clues: []clue{lines(2, `num_envs|n_envs|subprocvecenv|vec_?env|num_(?:rollout_|env_)?(?:workers|runners)`), prose(1.5, `parallel env\w*|(?:number of|more|many) (?:env\w*|rollout workers)`)},
 			says:  "every parallel environment is a process with its own copy of all that it imports",
@@ -147,7 +149,8 @@ var topicTable = sync.OnceValue(func() []topic {
 			says:  "converting holds the whole weights in main memory, twice where their type changes",
 			shows: "the weights that are read and those that are written lie there together",
 			cures: []topicCure{{id: remedy.RaiseLimit, title: "a machine with more memory for the conversion, or swap", args: "twice the size of the checkpoint; from safetensors, which are mapped, not read; without a card the weights stay in 16 bits with --dtype/--outtype f16 where it has one"}}},
-		{where: ofHost, cause: CauseModel, detail: "load_host", fits: func(f *Facts) bool { return bareHostEnd(f) && f.World < 2 },
+		{where: ofHost, cause: CauseModel, detail: "load_host",
+			fits:  func(f *Facts) bool { return bareHostEnd(f) && f.World < 2 },
 			clues: []clue{lines(1, `loading checkpoint shards|from_pretrained\(|load_in_[48]bit|low_cpu_mem_usage|torch\.load\(`), prose(2, `(?:when|while|during|on|at|after|trying to) (?:\w+ ){0,3}?load\w* (?:\w+ ){0,4}?(?:model|weights|checkpoint|llm|pipeline)|load\w* (?:the |a |my )?(?:model|weights|checkpoint)[^.\n]{0,60}(?:kill|crash|oom|out of memory|ram)`), prose(0.5, kills)},
 			says:  "the weights are read into main memory before they go to the card",
 			shows: "a checkpoint that is not mapped needs its whole size there, and twice of it where a model of random weights is made first",
@@ -208,10 +211,12 @@ var topicTable = sync.OnceValue(func() []topic {
 				prose(2, `\w*(?:loss|output|result|prediction|logit|feature)\w*[^.\n]{0,20}\b(?:in|into|to) (?:a |the )?(?:\w+ )?(?:list|dict|buffer)\b`), lines(2, `\w+\.append\(\w*(?:loss|out|pred|logit|feat)\w*\)|torch\.cat\(\(?\[?\w*(?:pred|out|res|feat|logit)\w*, ?\w+`), prose(1, growing), prose(1, `history|comput\w+ graph|autograd`)},
 			says:  "what is summed up or kept holds the graph of every batch",
 			shows: "a tensor that was not detached keeps all that its backward pass would need, also after .cpu()",
-			cures: []topicCure{{id: remedy.Detach, title: "keep numbers, not tensors with their graph", make: detached},
+			cures: []topicCure{{id: remedy.Detach, title: "keep numbers, not tensors with their graph",
+				make: detached},
 				{id: remedy.KeepLess, of: re(`\.append\(|\blist\b`), title: "bound what is kept for plots and logs", args: "collections.deque(maxlen=100), or the mean of an epoch"}}},
 		{where: cardOrUnsaid, cause: CauseLeak, detail: "rises", needs: re(`\btorch|pytorch|\.backward\(|cuda`), fits: func(f *Facts) bool {
-			return !risesWithSize.MatchString(f.Said.Of) && (f.Ran.Trained || learns(f.Crash, f.Hints)) && f.Tool == nil
+			return !risesWithSize.MatchString(f.Said.Of) && (f.Ran.Trained || learns(f.Crash, f.Hints)) &&
+				f.Tool == nil
 		},
 			against: re(`keras|tensorflow|\basr\b|speech|audio|utterance|\btts\b|\bvllm\b|after (?:one|an|each|every) epoch`),
 			clues:   []clue{prose(2, growing), prose(1, `slow\w* (?:and \w+ )?(?:increas|grow|ris)|stead\w* |ceaseless|unlimit|keeps? (?:\w+ )?(?:grow|increas|ris)|until (?:oom|out of memory|it)|blows? up|every (?:iteration|step|epoch)`)},
@@ -219,9 +224,11 @@ var topicTable = sync.OnceValue(func() []topic {
 			shows:   "a tensor that is kept keeps its graph; a number does not",
 			cures: []topicCure{{id: remedy.Detach, title: "where losses or outputs are summed up, logged or put into lists, keep numbers", make: detached},
 				{id: remedy.KeepLess, title: "to find the line", args: "print(torch.cuda.memory_allocated()) after each part of a step: the part behind which it never falls back keeps something"}}},
-		{where: device, cause: CauseLeak, detail: "rises", vague: true, fits: func(f *Facts) bool { return !risesWithSize.MatchString(f.text) },
+		{where: device, cause: CauseLeak, detail: "rises", vague: true,
+			fits:  func(f *Facts) bool { return !risesWithSize.MatchString(f.text) },
 			clues: []clue{prose(2, growing)}, says: "memory is said to grow while it runs", shows: "either what each step keeps grows, or samples are larger than those before"},
-		{where: ofHost, cause: CauseLeak, detail: "growth_host", vague: true, fits: func(f *Facts) bool { return !risesWithSize.MatchString(f.text) },
+		{where: ofHost, cause: CauseLeak, detail: "growth_host", vague: true,
+			fits:  func(f *Facts) bool { return !risesWithSize.MatchString(f.text) },
 			clues: []clue{prose(2, growing)}, says: "host memory is said to grow while it runs", shows: "which of its processes grows tells loader workers from the training itself"},
 		{where: device, cause: CauseBatch, detail: "longest_batch",
 			clues: []clue{prose(1, `\basr\b|speech|\baudio|utterance|\bwav2?|\btts\b|librispeech|aishell|icefall|espnet|kaldi|sentence|transcri`), prose(1.5, growing), lines(1.5, `max[-_]duration|batch[-_]bins|max[-_]tokens\b`),
@@ -255,7 +262,10 @@ var topicTable = sync.OnceValue(func() []topic {
 			clues: []clue{prose(3, atStart)},
 			says:  "what the model itself needs does not fit (weights, gradients, optimizer states)", shows: "it fails at the start, and batch and activations are as small as they can be made",
 			cures: fewerStates},
-		{where: device, cause: CauseBatch, detail: "", fits: func(f *Facts) bool { return !f.Ran.Trained || evaluates(f.Crash, f.Hints) },
+		{where: device, cause: CauseBatch, detail: "", fits: func(f *Facts) bool {
+			return !f.Ran.Trained ||
+				evaluates(f.Crash, f.Hints)
+		},
 			clues: []clue{prose(3, `\b(?:long(?:er)?|\d+[- ]?(?:min(?:ute)?s?|hours?|seconds?|m\d+s)) (?:\w+ )?(?:audios?|videos?|clips?|files?|recordings?|speech|tracks?|documents?|inputs?)\b|(?:works?|fine|ok) (?:for|with|on) (?:short|small)\w* (?:audio|video|clip|file|image|text|input|sequence)\w*|(?:audio|video|clip|file|image|text|input)\w* (?:\w+ ){0,2}?(?:longer|larger|bigger) than`)},
 			says:  "one input as a whole is too long or too large", shows: "it is computed in one piece, and attention grows with the square of its length",
 			cures: []topicCure{{id: remedy.LessAtOnce, own: true, title: "the input in pieces", args: "pieces of 10 to 30 seconds of sound, tiles of a picture, or some frames at a time; with a small overlap, joined on the CPU"},
@@ -272,12 +282,16 @@ var topicTable = sync.OnceValue(func() []topic {
 			cures: []topicCure{{id: remedy.SelectCard, of: re(`torch|\bddp\b|cuda|\bgpu|dist_train|nproc`), title: "with one process a card: each on its own card, checkpoints through host memory", args: "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before anything touches CUDA; torch.load(path, map_location='cpu')"},
 				{id: remedy.DDP, of: re(`torch|data ?parallel|pytorch|--ngpu`), title: "with one process for all cards (DataParallel): DistributedDataParallel, started with torchrun", args: "torchrun --nproc_per_node=N ...; DistributedDataParallel(model, device_ids=[local_rank])"}}},
 		{where: cardOrUnsaid, cause: CauseNeighbour, detail: "",
-			clues:   []clue{prose(3, `(?:another|other|some(?:one|body) else'?s?|zombie|leftover|orphan\w*) (?:process\w*|jobs?|programs?|applications?)[^.\n]{0,60}(?:gpu|memory|card|vram)|(?:gpu|card)s? (?:is|are) (?:shared|used by (?:other|another))`), prose(1, `shared (?:machine|server|gpu|cluster)`)},
-			fits:    func(f *Facts) bool { return f.Ran.Maker == remedy.NVIDIA && len(f.Crash.Neighbours) == 0 },
+			clues: []clue{prose(3, `(?:another|other|some(?:one|body) else'?s?|zombie|leftover|orphan\w*) (?:process\w*|jobs?|programs?|applications?)[^.\n]{0,60}(?:gpu|memory|card|vram)|(?:gpu|card)s? (?:is|are) (?:shared|used by (?:other|another))`), prose(1, `shared (?:machine|server|gpu|cluster)`)},
+			fits: func(f *Facts) bool {
+				return f.Ran.Maker == remedy.NVIDIA &&
+					len(f.Crash.Neighbours) == 0
+			},
 			against: re(`\bno (?:other|another)|not? (?:any )?other|without (?:any )?other`),
 			says:    "another process holds part of the card", shows: "what others hold there is missing, whatever this program asks for",
 			cures: []topicCure{{id: remedy.FreeNeighbour, title: "look who holds the card, and use another one or wait", args: "nvidia-smi; CUDA_VISIBLE_DEVICES=N with the number of a card that it shows free; end only what is a leftover of your own"}}},
-		{where: device, cause: CauseUnknown, detail: "full", fits: func(f *Facts) bool { return f.Crash.Allocated == nil && len(f.Crash.Neighbours) == 0 },
+		{where: device, cause: CauseUnknown, detail: "full",
+			fits:  func(f *Facts) bool { return f.Crash.Allocated == nil && len(f.Crash.Neighbours) == 0 },
 			clues: []clue{{3, said, sameSettings}}, against: re(`upgrad|updat\w+|new(?:er)? (?:version|release|data)|\bincreas|resum|larger|bigger|checkpoint`),
 			says:  "something else holds part of the card now: the same job had room before",
 			shows: "neither the model nor the batch is larger than when it ran",
@@ -312,7 +326,8 @@ var topicTable = sync.OnceValue(func() []topic {
 			clues: []clue{prose(3, `w[ao]k(?:e|es|en|ing)[_ -]?up|\bsleep(?:[_ ]mode|ing)?\b`), lines(3, `wake_up\(|resume_memory_occupation`)},
 			says:  "an inference engine wants its share of the card back, and the trainer still holds memory there",
 			shows: "the engine takes its share as a whole; what the trainer holds (weights, states, cached blocks) must fit beside it",
-			cures: []topicCure{{id: remedy.ServingShare, title: "give the engine a smaller share of the card", make: smallerShare},
+			cures: []topicCure{{id: remedy.ServingShare,
+				title: "give the engine a smaller share of the card", make: smallerShare},
 				{id: remedy.OptimizerOffload, title: "take the trainer's states off the card while the engine runs", make: func(f *Facts) string {
 					away, _ := f.Tool.setting(remedy.OptimizerOffload)
 					return cmp.Or(away, "the trainer's offload of optimizer and parameters") + "; torch.cuda.empty_cache() before the engine wakes up"
@@ -321,7 +336,8 @@ var topicTable = sync.OnceValue(func() []topic {
 			clues: []clue{prose(2, `(?:why|so much|too much|all|more|\d{2} ?gb?)[^.\n]{0,60}(?:v?ram|memory)`), prose(1, `small model|\d+m\b|opt-125m|reserv\w*|pre-?alloc\w*|0\.9|90 ?%`), lines(1, `gpu[_-]memory[_-]utilization`)},
 			says:  "the engine takes its share of the card (0.9 of it unless set) for weights and cache, however small the model",
 			shows: "what weights leave of that share becomes the cache of keys and values",
-			cures: []topicCure{{id: remedy.ServingShare, title: "give the engine a smaller share of the card", make: smallerShare}}},
+			cures: []topicCure{{id: remedy.ServingShare,
+				title: "give the engine a smaller share of the card", make: smallerShare}}},
 		{where: nil, cause: CauseSetting, detail: "", against: re(`data ?set (?:version|update)`),
 			clues: []clue{prose(3, `\b(?:since|after) (?:\w+ ){0,3}?(?:upgrad|updat)\w*|(?:previous|old(?:er)?|earlier|prior) (?:version|release|commit)s?\b[^.\n]{0,60}(?:work|fine|ok|no problem|less|fit)|\bdowngrad\w+|\bregression\b|(?:works?|worked|fine|ok) (?:with|in|on|using) (?:\w+ )?(?:version |v|==)\d+\.\d+|version\b[^.\n]{0,50}\bworks?\b[^.\n]{0,30}\b(?:latest|newest|newer|current|main|master)\b|(?:latest|newest|newer) [^.\n]{0,40}\b(?:oom|out of memory|fail|crash)`)},
 			fits: func(f *Facts) bool {
@@ -348,20 +364,22 @@ var topicTable = sync.OnceValue(func() []topic {
 			against: re(`\bvllm\b|sglang|private pools`),
 			says:    "each compiled shape, or recorded graph, keeps memory of its own",
 			shows:   "it is made anew for every new input size, and what a graph has recorded serves nothing else",
-			cures:   []topicCure{{id: remedy.CUDAGraphSizes, title: "fewer graphs and shapes", args: "torch.compile(model, dynamic=True) without mode=\"reduce-overhead\"; inputs padded to few sizes"}}},
+			cures: []topicCure{{id: remedy.CUDAGraphSizes, title: "fewer graphs and shapes",
+				args: `torch.compile(model, dynamic=True) without mode="reduce-overhead"; inputs padded to few sizes`}}},
 	}
 })
 
 // fewerStates are cures of states that fill a card.
 var fewerStates = []topicCure{
-	{id: remedy.OptimizerAdafactor, title: "an optimizer that keeps little for each weight", make: func(f *Facts) string {
-		for _, l := range f.lines {
-			if m := optimizerKey.FindStringSubmatch(l.Text); m != nil {
-				return m[1] + "Adafactor instead of " + m[2] + "; or AdamW in 8 bits"
+	{id: remedy.OptimizerAdafactor, title: "an optimizer that keeps little for each weight",
+		make: func(f *Facts) string {
+			for _, l := range f.lines {
+				if m := optimizerKey.FindStringSubmatch(l.Text); m != nil {
+					return m[1] + "Adafactor instead of " + m[2] + "; or AdamW in 8 bits"
+				}
 			}
-		}
-		return "Adafactor, or AdamW in 8 bits"
-	}},
+			return "Adafactor, or AdamW in 8 bits"
+		}},
 	{id: remedy.LoRA, title: "train adapters (LoRA) or fewer layers", args: "states then exist for what is trained only; else offload them to host memory"},
 }
 
@@ -425,6 +443,7 @@ var namedInProse = []string{"torch_device", "torch_class", "device_generic", "an
 // message.
 func onlyTold(f *Facts) bool {
 	c := f.Crash
-	return c.Kind == trace.KindTold || onCard(c) && c.Sure <= 0.6 && len(c.Frames) == 0 && c.Requested == nil &&
+	return c.Kind == trace.KindTold || onCard(c) && c.Sure <= 0.6 && len(c.Frames) == 0 &&
+		c.Requested == nil &&
 		c.Capacity == nil && slices.Contains(namedInProse, c.Kind)
 }
