@@ -182,9 +182,7 @@ func TestBFCReproducesTensorFlowHere(t *testing.T) {
 					"TF_CPP_VMODULE=bfc_allocator=1", "OMP_NUM_THREADS=1"},
 				Rest:   []string{"MEMROOM_BFC_LOG=" + filepath.Join(dir, "log")},
 				Stderr: filepath.Join(dir, "log"), File: out}.MustAsk(t).Out
-			if err := os.WriteFile(out, record, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Write(t, out, record)
 			r := readBFCRecord(t, out)
 			r.replay(t, func(*allocsim.BFC) {})
 			t.Logf("%d requests placed as TensorFlow %s did", len(r.Events), r.TensorFlow)

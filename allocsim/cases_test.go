@@ -2,7 +2,6 @@ package allocsim_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"memroom/allocsim"
 	"memroom/event"
+	"memroom/testenv"
 )
 
 // TestCases runs testdata/cases/*.txt, a small language for the allocator's behaviour. A line is a
@@ -31,10 +31,7 @@ func TestCases(t *testing.T) {
 	}
 	for _, f := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := testenv.Read(t, f)
 			c := &caseRun{options: allocsim.Options{Config: allocsim.DefaultConfig()},
 				blocks: map[string]allocsim.Block{},
 				addr:   map[string]uint64{}, size: map[string]event.Bytes{}}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"memroom/testenv"
 )
 
 // TestFeedAddresses hands addresses with secrets in all their places to the commands that read
@@ -72,9 +74,7 @@ func TestSecondUserAtAFeed(t *testing.T) {
 	root(t)
 	self := copyOfSelf(t)
 	data := filepath.Join(t.TempDir(), "a.csv")
-	if err := os.WriteFile(data, []byte("a\n1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, data, []byte("a\n1\n"))
 	name := fmt.Sprintf("@memroom-attack-%d", os.Getpid())
 	s := launch(t, t.TempDir(), `exec "$@"`, "feed", "serve", data, "--exit-idle", "--socket", name)
 	listens := func() bool { return sockets(t)[name] }
@@ -102,19 +102,14 @@ func TestFeedFiles(t *testing.T) {
 	g := newTarget(t)
 	source := filepath.Join(g.dir, "source.csv")
 	rows := "number,text,other\n" + strings.Repeat("1.5,some text,7\n2.5,other,8\n", 40)
-	if err := os.WriteFile(source, []byte(rows), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, source, []byte(rows))
 	random := seeded("feed")
 	for _, ending := range []string{".arrow", ".parquet"} {
 		whole := filepath.Join(g.dir, "whole"+ending)
 		if o := run(t, nil, "", "feed", "convert", source, "--to", whole); o.code != 0 {
 			t.Fatal(o.stderr)
 		}
-		data, err := os.ReadFile(whole)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testenv.Read(t, whole)
 		for range times(15, 1500) {
 			damaged := append([]byte(nil), data...)
 			damaged[random.IntN(len(damaged))] ^= 1 << random.IntN(8)

@@ -251,9 +251,7 @@ func newTarget(t testing.TB) target {
 func (g target) throw(t testing.TB, kind, name string, data []byte, c command, budget int64) {
 	t.Helper()
 	path := filepath.Join(g.dir, name)
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, path, data)
 	defer os.Remove(path)
 	var args []string
 	for _, word := range strings.Fields(c.line) {

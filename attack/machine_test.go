@@ -155,10 +155,7 @@ func copyOfSelf(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testenv.Read(t, self)
 	dir, err := os.MkdirTemp("", "memroom-attack-") // folders of t.TempDir admit their owner only
 	if err != nil {
 		t.Fatal(err)
@@ -265,10 +262,7 @@ func knock(name, owned string) string {
 // sockets lists the named unix sockets that somebody listens on.
 func sockets(t testing.TB) map[string]bool {
 	t.Helper()
-	data, err := os.ReadFile("/proc/net/unix")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testenv.Read(t, "/proc/net/unix")
 	names := map[string]bool{}
 	for _, line := range strings.Split(string(data), "\n") {
 		if f := strings.Fields(line); len(f) == 8 && f[3] == "00010000" {
@@ -373,9 +367,7 @@ func TestEscapes(t *testing.T) {
 	j := start(t, home, "--name", "n"+name, "--tag", "t"+name, "--", "sh", "-c", "exit 1", evil)
 	_ = j.Wait()
 	file := filepath.Join(dir, "f"+name)
-	if err := os.WriteFile(file, []byte("nothing "+evil), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, file, []byte("nothing "+evil))
 	outs := []outcome{{stdout: j.out.String(), stderr: j.errs.String()}}
 	commands := [][]string{{"runs"}, {"show", "last"}, {"explain"}, {"explain", file},
 		{"snapshot", file},
@@ -474,13 +466,8 @@ func TestHostileHome(t *testing.T) {
 			}
 		}
 		path := files[r.IntN(len(files))]
-		kept, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, damage(r, kept), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kept := testenv.Read(t, path)
+		testenv.Write(t, path, damage(r, kept))
 		for _, args := range [][]string{{"runs"}, {"show", filepath.Base(folders[0])},
 			{"explain", filepath.Base(folders[0])}} {
 			o := run(t, []string{"MEMROOM_HOME=" + home}, "", args...)

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"io"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -115,10 +114,7 @@ func xzOf(data []byte) []byte {
 // sample reads a file of the tree.
 func sample(t testing.TB, path ...string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(append([]string{testenv.Root(t)}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testenv.Read(t, filepath.Join(append([]string{testenv.Root(t)}, path...)...))
 	return data
 }
 

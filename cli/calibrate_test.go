@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,9 +34,7 @@ func TestCalibrationRunsToItsEnd(t *testing.T) {
 	drive := "import sys; sys.path.insert(0, sys.argv[1]); import run; run.hold = run.say; " +
 		"run.main(sys.argv[2])"
 	for name, text := range map[string]string{"shapes.json": shapes, "drive.py": drive} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, filepath.Join(dir, name), []byte(text))
 	}
 	t.Setenv("MEMROOM_HOME", dir)
 	t.Setenv("OMP_NUM_THREADS", "1")
@@ -104,9 +101,7 @@ for _ in range(3):
     optimizer.step()
     optimizer.zero_grad()
 `
-	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, script, []byte(text))
 	home := t.TempDir()
 	t.Setenv("MEMROOM_HOME", home)
 	t.Setenv("OMP_NUM_THREADS", "1")

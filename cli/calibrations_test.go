@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,6 +8,7 @@ import (
 	"memroom/event"
 	"memroom/plan"
 	"memroom/tape"
+	"memroom/testenv"
 )
 
 // TestCalibrationsAreKept: what was measured on one card stays when another one is measured; what
@@ -60,9 +60,7 @@ func TestCalibrationsAreKept(t *testing.T) {
 	}
 	path := filepath.Join(home, "cards.json")
 	for _, text := range []string{"{", "[null]"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, path, []byte(text))
 		if _, err := calibrations(); err == nil || !strings.Contains(err.Error(), "--forget") ||
 			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", text, err)

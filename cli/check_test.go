@@ -107,10 +107,7 @@ growth = "0%"
 func describedRepository(t *testing.T) *repository {
 	t.Helper()
 	r := newRepository(t)
-	config, err := os.ReadFile(filepath.Join(testenv.Root(t), "examples", "files", "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := testenv.Read(t, filepath.Join(testenv.Root(t), "examples", "files", "config.json"))
 	small := strings.Replace(string(config), `"n_layer": 12`, `"n_layer": 6`, 1)
 	if small == string(config) {
 		t.Fatal("config.json has no twelve layers")

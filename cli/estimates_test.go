@@ -63,9 +63,7 @@ print(json.dumps([[e.allocated, e.reserved, e.device, e.lines[0].line] for e in 
 func TestEstimateEqualsRehearsal(t *testing.T) {
 	python, dir := testenv.Python(t), t.TempDir()
 	script := filepath.Join(dir, "train.py")
-	if err := os.WriteFile(script, []byte(estimatedScript), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, script, []byte(estimatedScript))
 	want, message, code := rehearsed(t, warm(t, python), []string{"--gpu", "RTX4090"}, script)
 	if code != exitOK {
 		t.Fatalf("exit %d: %s", code, message)

@@ -1,18 +1,17 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"memroom/testenv"
 )
 
 // TestExplainPointsToLintForScripts: code is not what a program printed.
 func TestExplainPointsToLintForScripts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "train.py")
-	if err := os.WriteFile(path, []byte("for x in range(3):\n    print(x)\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, path, []byte("for x in range(3):\n    print(x)\n"))
 	code, _, errs := memroom("explain", path)
 	if code != exitNotRecognised || !strings.Contains(errs, "memroom lint "+path) {
 		t.Errorf("exit %d: %s", code, errs)

@@ -24,10 +24,7 @@ func asNobody(t *testing.T) (run func(home string, args ...string) (string, erro
 	}
 	dir = t.TempDir()
 	binary := filepath.Join(filepath.Dir(dir), "memroom") // the checkout may be closed to others
-	text, err := os.ReadFile(testenv.Binary(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.Read(t, testenv.Binary(t))
 	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755),
 		os.WriteFile(binary, text, 0o755)); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"memroom/testenv"
 	"memroom/trace"
 )
 
@@ -70,9 +71,7 @@ func TestDamagedHeadersAreAnError(t *testing.T) {
 		"c.xz": "\xfd7zXZ\x00garbage garbage", "d.xz": "\xfd7zXZ\x00",
 		"e.zst": "\x28\xb5\x2f\xfd\xff\xff\xff\xff\xff"} {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, path, []byte(content))
 		for _, command := range []string{"explain", "snapshot", "replay"} {
 			code, out, errs := memroom(command, path)
 			if code != exitUsage || out != "" || !strings.Contains(errs, path) ||
@@ -88,9 +87,7 @@ func TestRecordsOfCardsAreBounded(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("MEMROOM_HOME", home)
 	path := filepath.Join(home, "cards.json")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, path, nil)
 	if err := os.Truncate(path, mostCalibrations+1); err != nil {
 		t.Fatal(err)
 	}

@@ -68,10 +68,7 @@ func TestLintFindsWhatIsMarked(t *testing.T) {
 	codes := map[bool]int{false: exitOK, true: exitFindings}
 	for _, sample := range samples {
 		t.Run(strings.TrimPrefix(sample, "testdata/lint/"), func(t *testing.T) {
-			text, err := os.ReadFile(sample)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := testenv.Read(t, sample)
 			want, findings := marks(string(text))
 			if diff := cmp.Diff(want, found[sample]); diff != "" {
 				t.Errorf("line -> rule (-marked +found):\n%s", diff)
@@ -121,19 +118,14 @@ func TestLintLargeFiles(t *testing.T) {
 	}
 	for _, name := range []string{"large.npy", "large.csv", "large.pt"} {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, path, nil)
 		if err := os.Truncate(path, 2<<30); err != nil {
 			t.Skipf("no sparse files here: %v", err)
 		}
 	}
 	want, found := map[string]map[int]string{}, map[string]map[int]string{}
 	for _, sample := range samples {
-		text, err := os.ReadFile(sample)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testenv.Read(t, sample)
 		want[sample], _ = marks(string(text))
 		found[sample] = map[int]string{}
 	}
@@ -161,10 +153,7 @@ func TestLintSamplesOfEveryRule(t *testing.T) {
 		}
 		marked, twins := 0, 0
 		for _, sample := range samples {
-			text, err := os.ReadFile(sample)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := testenv.Read(t, sample)
 			for _, m := range expectation.FindAllStringSubmatch(string(text), -1) {
 				if m[2] == rule.ID {
 					marked++
@@ -228,10 +217,7 @@ func TestSilentTwins(t *testing.T) {
 
 func TestLintFixMendsWhatIsSafe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leaky.py")
-	original, err := os.ReadFile("testdata/lint/fix/sums.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	original := testenv.Read(t, "testdata/lint/fix/sums.py")
 	if err := os.WriteFile(path, original, 0o640); err != nil {
 		t.Fatal(err)
 	}
@@ -282,9 +268,7 @@ func TestLintBadInput(t *testing.T) {
 		"newer.py": "import torch\nx = t\"{a}\"\n",
 		"huge.py":  "import torch\n" + strings.Repeat("x = 1\n", 1<<20),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, filepath.Join(dir, name), []byte(content))
 	}
 	result, code := lintJSON(t, dir, "testdata/lint/python2.py", "testdata/lint/broken.py")
 	why := map[string]string{}
@@ -341,14 +325,9 @@ func TestLintFixChangesNoResult(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"-W", "ignore", "-c", runAll}
 	for _, sample := range samples {
-		text, err := os.ReadFile(sample)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testenv.Read(t, sample)
 		path := filepath.Join(dir, filepath.Base(sample))
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, path, text)
 		result, _ := lintJSON(t, "--fix", path)
 		if want := fixCount.FindSubmatch(text); strconv.Itoa(result.Fixed) != string(want[1]) {
 			t.Errorf("%s: %d fixed, want %s", sample, result.Fixed, want[1])
@@ -382,13 +361,8 @@ func TestLintDiffIsAPatch(t *testing.T) {
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "leaky.py")
-	text, err := os.ReadFile("testdata/lint/leaky.py")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.Read(t, "testdata/lint/leaky.py")
+	testenv.Write(t, path, text)
 	before, _ := lintJSON(t, path)
 	var out, problems bytes.Buffer
 	code := Main(context.Background(), []string{"lint", "--diff", path},
@@ -430,9 +404,7 @@ func TestLintReadsPython2(t *testing.T) {
 		"\t\tif i % 10 == 0: print \"step\", i\n" +
 		"\t\ttry:\n\t\t\tpass\n\t\texcept ValueError, e:\n\t\t\traise RuntimeError, 'stop'\n" +
 		"\tprint >>log, total\n\tprint\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, path, []byte(text))
 	result, code := lintJSON(t, "--fix", path)
 	if code != exitFindings || len(result.Findings) != 1 || result.Findings[0].Line != 9 ||
 		result.Fixed != 0 {
@@ -461,9 +433,7 @@ func TestLintLargeNotebook(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "large.ipynb")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, path, data)
 	result, _ := lintJSON(t, path)
 	if len(result.Findings) != 1 || result.Findings[0].Cell != 2 || result.Findings[0].Line != 8 {
 		t.Errorf("%+v", result)
@@ -484,9 +454,7 @@ func TestLintLongChain(t *testing.T) {
 		"        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n" +
 		"        total += loss\n    return total\n")
 	path := filepath.Join(t.TempDir(), "chain.py")
-	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, path, []byte(text.String()))
 	result, code := lintJSON(t, path)
 	if code != exitFindings || len(result.Skipped) != 0 || len(result.Findings) != 1 ||
 		result.Findings[0].Rule != "loss-graph-accumulated" {

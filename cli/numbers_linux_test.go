@@ -207,9 +207,7 @@ budget = "12GiB"
 [params]
 lr = "loguniform(1e-3,5e-3)"
 `} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, name, []byte(text))
 	}
 	if err := os.Symlink(data, "DATA"); err != nil {
 		t.Fatal(err)
@@ -332,10 +330,7 @@ func (n *numbers) answer(t *testing.T, from string) string {
 		}
 		answer = out.String()
 		if written {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := testenv.Read(t, file)
 			answer = string(text)
 		}
 	}

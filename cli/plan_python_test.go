@@ -32,9 +32,7 @@ func planned(t *testing.T, args ...string) (p plan.Prediction, message string, c
 func writeConfig(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.json")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, path, []byte(text))
 	return path
 }
 
@@ -110,9 +108,7 @@ func TestModelOfTheCache(t *testing.T) {
 		filepath.Join(folder, "config.json"): `{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4}`,
 		filepath.Join(refs, "main"):          "abc",
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, path, []byte(text))
 	}
 	t.Setenv("HF_HUB_CACHE", hub)
 	p, message, code := planned(t, "someone/small", "--batch", "1", "--seq", "64")

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"memroom/testenv"
 )
 
 // randomSetup is a setup whose type, sizes, precision, adapters and optimizer were drawn by chance,
@@ -114,10 +115,7 @@ func TestFineTuningSetups(t *testing.T) {
 
 func eachRow(t *testing.T, path string, do func([]byte)) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.Read(t, path)
 	for _, line := range bytes.Split(bytes.TrimSpace(text), []byte("\n")) {
 		do(line)
 	}

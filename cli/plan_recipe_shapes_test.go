@@ -1,10 +1,11 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"memroom/testenv"
 )
 
 // trainersShapes are files in the shapes that public projects use, in our own words.
@@ -449,9 +450,7 @@ func TestTrainersFilesOfManyProjects(t *testing.T) {
 			path := filepath.Join(dir, c.name)
 			for at, text := range map[string]string{path: c.text, filepath.Join(dir, "ds_z3.json"): `{
 				"zero_optimization": {"stage": 3, "overlap_comm": false}, "bf16": {"enabled": "auto"}}`} {
-				if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Write(t, at, []byte(text))
 			}
 			t.Setenv("HF_HUB_CACHE", dir)
 			named := strings.Contains(strings.Join(c.says, " "), "published sizes")

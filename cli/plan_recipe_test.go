@@ -1,10 +1,11 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"memroom/testenv"
 )
 
 // TestTrainersFiles: settings that people have become a setup; what was not understood is listed.
@@ -50,9 +51,7 @@ bf16: true
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), c.name)
-			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Write(t, path, []byte(c.text))
 			args := []string{path, model}
 			if c.name == "ds.json" {
 				args = append(args, "--ranks", "8")
@@ -75,9 +74,7 @@ bf16: true
 
 func TestTrainersFilesWithoutTheirModel(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.yml")
-	if err := os.WriteFile(path, []byte("base_model: nobody/none\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, path, []byte("base_model: nobody/none\n"))
 	t.Setenv("HF_HUB_CACHE", t.TempDir())
 	_, message, code := planned(t, path)
 	if code != exitUsage || !strings.Contains(message, "nobody/none, which is not on this machine") {

@@ -238,17 +238,10 @@ func TestRehearsalOfFiles(t *testing.T) {
 	for _, status := range []string{"0", "3"} {
 		dir := t.TempDir()
 		kept := filepath.Join(dir, "kept.txt")
-		if err := os.WriteFile(kept, []byte("as it was"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		train, err := os.ReadFile(script("files.py"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, kept, []byte("as it was"))
+		train := testenv.Read(t, script("files.py"))
 		home := filepath.Join(dir, "train.py") // a script's own folder is not one for temporary files
-		if err := os.WriteFile(home, train, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, home, train)
 		p, message, code := rehearsed(t, python, nil, home, dir, status)
 		told := strings.Join(p.Warnings, "; ")
 		if code != exitOK || strings.Contains(told, "raised") ||
@@ -418,10 +411,7 @@ func TestRehearsalAsksWhatTheCardWasAsked(t *testing.T) {
 // caseFile writes the training setup of one recording where the script can read it.
 func caseFile(t *testing.T, index, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(index)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.Read(t, index)
 	for _, line := range bytes.Split(text, []byte("\n")) {
 		var row struct {
 			ID   string
@@ -429,9 +419,7 @@ func caseFile(t *testing.T, index, name string) string {
 		}
 		if json.Unmarshal(line, &row) == nil && row.ID == name {
 			path := filepath.Join(t.TempDir(), "case.json")
-			if err := os.WriteFile(path, row.Case, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Write(t, path, row.Case)
 			return path
 		}
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,9 +23,7 @@ func TestTrainersAgreeWithRehearsals(t *testing.T) {
 		t.Skip("needs a minute of processor time")
 	}
 	config := filepath.Join(t.TempDir(), "config.json")
-	if err := os.WriteFile(config, []byte(smallLlama), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, config, []byte(smallLlama))
 	whole, trl := t, "" // one Python for the first three, which ends with the last test
 	lora := []string{"--lora-rank", "16", "--lora-targets", "q_proj,v_proj"}
 	for _, c := range []struct {

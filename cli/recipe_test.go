@@ -2,13 +2,14 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"memroom/testenv"
 )
 
 // fromRecipe reads a trainer's file as `plan` does, up to the model.
@@ -167,9 +168,7 @@ func TestFlagsComeBeforeFiles(t *testing.T) {
 	write := func(name, text string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, path, []byte(text))
 		return path
 	}
 	write("ds.json", `{"zero_optimization": {"stage": 2}, "gradient_clipping": 1.0}`)

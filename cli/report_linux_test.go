@@ -171,9 +171,7 @@ func reportTo(t *testing.T, binary, db string) {
 	second.kill()
 	time.Sleep(time.Second)
 	third := startServe(t, binary, central, append(flags, port)...)
-	if err := os.WriteFile(stop, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, stop, nil)
 	_ = run.Wait()
 	if code := run.ProcessState.ExitCode(); code != 4 {
 		t.Errorf("the run ended with %d, not with the command's 4: %s", code, said.String())

@@ -34,10 +34,7 @@ func fitted(t *testing.T, binary, home string, args ...string) (out, notes strin
 	}
 	runs, _ := filepath.Glob(filepath.Join(home, "runs", "*", "fit.json"))
 	if len(runs) > 0 {
-		content, err := os.ReadFile(runs[len(runs)-1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := testenv.Read(t, runs[len(runs)-1])
 		if err := json.Unmarshal(content, &record); err != nil {
 			t.Fatal(err)
 		}
@@ -337,9 +334,7 @@ func TestFitBeginsClean(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			dir := t.TempDir()
 			script := filepath.Join(dir, "train.py")
-			if err := os.WriteFile(script, []byte(leavesMuch), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Write(t, script, []byte(leavesMuch))
 			pids := filepath.Join(dir, "pids")
 			defer func() { _ = os.WriteFile(pids+".end", nil, 0o600) }()
 			out, notes, record, _ := fitted(t, binary, filepath.Join(dir, "home"), "--fit",
@@ -398,9 +393,7 @@ func TestFitEndsWhenItIsTold(t *testing.T) {
 		t.Run(when, func(t *testing.T) {
 			dir := t.TempDir()
 			script, pids := filepath.Join(dir, "train.py"), filepath.Join(dir, "pids")
-			if err := os.WriteFile(script, []byte(endsSlowly), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Write(t, script, []byte(endsSlowly))
 			defer func() { _ = os.WriteFile(pids+".end", nil, 0o600) }()
 			cmd := exec.Command(binary, append([]string{"run", "--fit", "--forgetful", "--", python,
 				script, pids}, c.more...)...)

@@ -47,9 +47,7 @@ func TestFitGivesEveryAttemptTheSameInput(t *testing.T) {
 	program := runsOutOnce + "print('trained')\n"
 	file := func(content string, from int64) *os.File {
 		path := filepath.Join(t.TempDir(), "train.py")
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, path, []byte(content))
 		f, err := os.Open(path)
 		if err == nil {
 			_, err = f.Seek(from, io.SeekStart)
@@ -106,9 +104,7 @@ func TestFitInputInAShell(t *testing.T) {
 	python := testenv.Python(t)
 	binary := testenv.Binary(t)
 	script := filepath.Join(t.TempDir(), "train.py")
-	if err := os.WriteFile(script, []byte(runsOutOnce+"print('trained')\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, script, []byte(runsOutOnce+"print('trained')\n"))
 	run := fmt.Sprintf("%s run --fit --forgetful -- %s ", binary, python)
 	for name, c := range map[string]struct{ line, want string }{
 		"here-document": {run + "- <<'END'\n" + runsOutOnce + "print('trained')\nEND\n",
@@ -160,9 +156,7 @@ while True:
     n += len(data)
 print(n, flush=True)
 `
-	if err := os.WriteFile(script, []byte(reads+runsOutOnce), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, script, []byte(reads+runsOutOnce))
 	out, notes, code := fittedFrom(t, binary, in, python, script)
 	if code != 1 || out != fmt.Sprintln(size) {
 		t.Errorf("exit %d, printed %q, want one attempt that reads %d bytes", code, out, size)
@@ -226,9 +220,7 @@ model = torch.nn.Linear(4, 4); optimizer = torch.optim.SGD(model.parameters(), 0
 for _ in range(3):
     model(torch.ones(2, 4)).sum().backward(); optimizer.step()
 `
-	if err := os.WriteFile(script, []byte(program+runsOutOnce), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, script, []byte(program+runsOutOnce))
 	home := t.TempDir()
 	_, notes, record, code := fitted(t, binary, home, "--fit", "--", python, script)
 	if code == 0 || len(record.Attempts) != 2 || record.Attempts[0].Steps != 3 ||

@@ -1,7 +1,6 @@
 package meter
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"memroom/event"
+	"memroom/testenv"
 )
 
 // TestSharedMemoryInBytes: as the file system counts, in bytes.
@@ -71,17 +71,13 @@ func TestReadingLongFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "long")
 	for _, size := range []int{0, 1, 7, 8, 9, 4096, 100_000} {
 		text := strings.Repeat("x", size)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, path, []byte(text))
 		if got, err := readInto(make([]byte, 8), path); err != nil || string(got) != text {
 			t.Errorf("%d bytes: %d, %v", size, len(got), err)
 		}
 	}
 	for size, fits := range map[int]bool{4 << 20: true, 4<<20 + 1: false} {
-		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, path, make([]byte, size))
 		for _, begin := range []int{0, 8, 16 << 10} {
 			data, err := readInto(make([]byte, begin), path)
 			if fits && (err != nil || len(data) != size) ||

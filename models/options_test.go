@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"memroom/models"
+	"memroom/testenv"
 )
 
 // optionNames finds the yes-or-no options, the rates and the counts that any model reads from its
@@ -30,10 +31,7 @@ func optionNames(t *testing.T) map[string]any {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testenv.Read(t, path)
 		for _, m := range read.FindAllStringSubmatch(string(text), -1) {
 			for _, n := range name.FindAllStringSubmatch(m[2], -1) {
 				found[n[1]] = other[m[1]]

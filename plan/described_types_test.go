@@ -108,18 +108,12 @@ func bothTimelines(t *testing.T, folder, name string) (theirs, ours *event.Timel
 	t.Helper()
 	var asked sweptSpec
 	for file, into := range map[string]any{"spec.json": &asked} {
-		text, err := os.ReadFile(filepath.Join(folder, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testenv.Read(t, filepath.Join(folder, file))
 		if err := json.Unmarshal(text, into); err != nil {
 			t.Fatal(err)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(folder, name+".config"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testenv.Read(t, filepath.Join(folder, name+".config"))
 	config, err := models.ParseConfig(text)
 	if err != nil {
 		t.Fatal(err)

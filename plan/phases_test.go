@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 
@@ -26,10 +25,7 @@ type lengths struct {
 
 func readLengths(t testing.TB) []lengths {
 	t.Helper()
-	data, err := os.ReadFile(testenv.Shared(t, "traces", "index.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testenv.Read(t, testenv.Shared(t, "traces", "index.jsonl"))
 	var list []lengths
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(nil, 1<<24)

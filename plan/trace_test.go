@@ -2,13 +2,13 @@ package plan
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"memroom/models"
 	"memroom/tape"
+	"memroom/testenv"
 	"memroom/testenv/recorded"
 )
 
@@ -110,10 +110,7 @@ var h200 = tape.Options{SMs: 132, SMThreads: 2048, Hopper: true, BLAS: 32 << 20,
 
 func readMeasured(t testing.TB, path string) []*measured {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testenv.Read(t, path)
 	return parseMeasured(t, data)
 }
 

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"memroom/testenv"
 )
 
 // receiver keeps what is sent to it. The first answers can be others: those of a server that is
@@ -97,9 +99,7 @@ func put(t *testing.T, dir, name, text string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, path, []byte(text))
 }
 
 func (r *receiver) holds(t *testing.T, want map[string]string) {

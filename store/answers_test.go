@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"memroom/event"
+	"memroom/testenv"
 )
 
 // TestWhereTheHomeIs: what is set for memroom, then the user's data folder, then the usual place.
@@ -40,9 +41,7 @@ func TestLookupTakesOnlyIDs(t *testing.T) {
 		t.Errorf("%+v %v", got, ok)
 	}
 	file := "20200101-000000-zzz"
-	if err := os.WriteFile(filepath.Join(kept.runs(), file), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, filepath.Join(kept.runs(), file), nil)
 	for _, id := range []string{"", "last", "../" + f.ID, f.ID[:10], f.ID + "x", file,
 		"20200101-000000-abc", "20201301-000000-abc"} {
 		if _, ok := kept.Lookup(id); ok {
@@ -166,9 +165,7 @@ func TestRunsThatWaitForAServer(t *testing.T) {
 	for text, want := range map[string]int{"": 0, `{"done":false}`: 1, `{"done":true}`: 0, `{"do`: 1} {
 		_ = os.Remove(f.Path(reportFile))
 		if text != "" {
-			if err := os.WriteFile(f.Path(reportFile), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Write(t, f.Path(reportFile), []byte(text))
 		}
 		if list, err := kept.Unsent(); err != nil || len(list) != want || want == 1 && list[0].ID != f.ID {
 			t.Errorf("%q: %v %v, want %d", text, list, err, want)
@@ -243,9 +240,7 @@ func TestWhatWasAppendedIsRead(t *testing.T) {
 // TestLinesFromAPlace: whole lines only, and where the next one begins.
 func TestLinesFromAPlace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	if err := os.WriteFile(path, []byte("a\nbb\nccc\nhalf"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, path, []byte("a\nbb\nccc\nhalf"))
 	for _, c := range []struct {
 		from  int64
 		limit int
@@ -347,9 +342,7 @@ func TestRollsThatMakeNoSenseAreNotBelieved(t *testing.T) {
 		good + `["b"` + "\n" + `{"at":[10,20,6,9,2],"values":[1,2]}` + "\n": 1,
 		"": 0,
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, path, []byte(text))
 		if _, rolls := readRolls(path, 100); len(rolls) != want {
 			t.Errorf("%q: %d rolls, want %d", text, len(rolls), want)
 		}
@@ -416,9 +409,7 @@ func TestTimesOfLines(t *testing.T) {
 	good := `{"at_ms":42,"procs":1}` + "\n"
 	for broken, want := range map[int]int64{0: 42, 1: 42, 15: 42, 16: -1} {
 		text := strings.Repeat("{\"at_\n", broken) + good
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, path, []byte(text))
 		file, err := os.Open(path)
 		if err != nil {
 			t.Fatal(err)
@@ -460,9 +451,7 @@ func TestClaimLeavesNoTraceOnRefusal(t *testing.T) {
 // TestRecordsAreBounded: a file that is too large, or no file, is not read into memory.
 func TestRecordsAreBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.json")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, path, nil)
 	if _, err := readWhole(path); err != nil {
 		t.Error(err)
 	}

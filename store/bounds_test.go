@@ -14,6 +14,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"memroom/event"
+	"memroom/testenv"
 )
 
 // TestWhatTheFirstLineIs: the search for the lines of the first moment, or an earlier one, begins
@@ -208,9 +209,7 @@ func TestSearchAmongLongLines(t *testing.T) {
 		begins = append(begins, int64(len(text)))
 		text = fmt.Appendf(text, "{\"at_ms\":%d,\"pad\":%q}\n", i, strings.Repeat("x", 10_000))
 	}
-	if err := os.WriteFile(f.Path(samplesFile), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, f.Path(samplesFile), text)
 	file, size, err := openPlain(f.Path(samplesFile))
 	if err != nil {
 		t.Fatal(err)

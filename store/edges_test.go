@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"memroom/event"
+	"memroom/testenv"
 )
 
 // valuesOf reads a line of samples or of steps.
@@ -509,9 +510,7 @@ func TestFilesThatWereCut(t *testing.T) {
 		for i := range n {
 			text = fmt.Appendf(text, "{\"at_ms\":%d,\"anon\":%d}\n", i*250, 10*n+i)
 		}
-		if err := os.WriteFile(f.Path(samplesFile), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, f.Path(samplesFile), text)
 	}
 	s := f.SampleSeries()
 	for _, n := range []int{100, 20, 50} {
@@ -632,9 +631,7 @@ func TestWhenARunIsFresh(t *testing.T) {
 	now := time.Now()
 	names := []string{runFile, stateFile, samplesFile, eventsFile}
 	for _, name := range names {
-		if err := os.WriteFile(f.Path(name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, f.Path(name), nil)
 	}
 	for _, newest := range append(names, "") {
 		for age, want := range map[time.Duration]bool{0: true, time.Hour - time.Second: true,

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"memroom/testenv"
 )
 
 // TestLooksRandom: at the edges of each rule. Words, paths and short texts are none.
@@ -71,9 +73,7 @@ func TestOffsetOf(t *testing.T) {
 			len(begins), random.IntN(1_000_000))
 		now += 1 + random.Int64N(900)
 	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, path, text)
 	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)

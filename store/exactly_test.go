@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"memroom/event"
+	"memroom/testenv"
 )
 
 // TestFindOfAName: a name that several runs have is the newest of them.
@@ -118,9 +119,7 @@ func courseOf(t *testing.T, f *Folder, lines int) *os.File {
 			fmt.Fprintf(&b, "{\"at_ms\":%d,\"anon\":%d}\n", i*250, i*7%503)
 		}
 	}
-	if err := os.WriteFile(f.Path(samplesFile), []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, f.Path(samplesFile), []byte(b.String()))
 	file, err := os.Open(f.Path(samplesFile))
 	if err != nil {
 		t.Fatal(err)
@@ -174,9 +173,7 @@ func TestSketchOfAPart(t *testing.T) {
 	for i := range lines {
 		fmt.Fprintf(&b, "{\"at_ms\":%06d,\"anon\":%06d}\n", i*10, i)
 	}
-	if err := os.WriteFile(f.Path(samplesFile), []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, f.Path(samplesFile), []byte(b.String()))
 	s := f.SampleSeries()
 	p, err := s.sketch(0, 1<<62, 8, nil)
 	if err != nil {
@@ -208,9 +205,7 @@ func TestSketchOfAPart(t *testing.T) {
 func TestWholeLines(t *testing.T) {
 	f := newRun(t)
 	long := strings.Repeat("y", 70<<10)
-	if err := os.WriteFile(f.Path("x"), []byte("ab\ncd\n"+long+"\nz"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, f.Path("x"), []byte("ab\ncd\n"+long+"\nz"))
 	file, err := os.Open(f.Path("x"))
 	if err != nil {
 		t.Fatal(err)

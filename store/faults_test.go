@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"memroom/event"
+	"memroom/testenv"
 )
 
 // fill puts a disk without room in the place of a file.
@@ -140,9 +141,7 @@ func TestStoreWithoutItsRuns(t *testing.T) {
 	if rows, err := s.List(Filter{}); err != nil || len(rows) != 0 {
 		t.Errorf("without runs: %v %v", rows, err)
 	}
-	if err := os.WriteFile(s.runs(), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, s.runs(), nil)
 	calls := map[string]func() error{
 		"ids":     func() error { _, err := s.IDs(); return err },
 		"list":    func() error { _, err := s.List(Filter{}); return err },

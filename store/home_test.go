@@ -96,9 +96,7 @@ func TestOpenRefusesOthersFolders(t *testing.T) {
 			if _, err := Read(home); err == nil {
 				t.Error("can be read as a store")
 			}
-			if err := os.WriteFile(filepath.Join(home, markFile), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Write(t, filepath.Join(home, markFile), nil)
 			if _, err := Open(home); err != nil {
 				t.Errorf("marked by the user: %v", err)
 			}

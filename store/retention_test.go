@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"memroom/event"
+	"memroom/testenv"
 )
 
 const day = 24 * time.Hour
@@ -18,9 +19,7 @@ const day = 24 * time.Hour
 func sized(t *testing.T, s *Store, at time.Time, size event.Bytes) *Folder {
 	t.Helper()
 	f := ended(t, s, at, event.Run{Command: []string{"x"}}, event.Exit{}, event.Verdict{})
-	if err := os.WriteFile(f.Output(), make([]byte, size), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, f.Output(), make([]byte, size))
 	return f
 }
 
@@ -245,9 +244,7 @@ func TestTidyIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := fmt.Sprintf(`{"id":%q,"started":"2020-01-01T00:00:00Z"}`, id)
-		if err := os.WriteFile(s.Folder(id).Path(runFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, s.Folder(id).Path(runFile), []byte(text))
 	}
 	if p, err := s.Tidy(DefaultRetention(), time.Now()); err != nil || p.Looked != tidyRuns {
 		t.Errorf("looked at %d, want %d; %v", p.Looked, tidyRuns, err)
@@ -260,9 +257,7 @@ func TestTidyAfterAnEarlierVersion(t *testing.T) {
 	now := time.Now()
 	sized(t, s, now.Add(-100*day), 1)
 	stamp := filepath.Join(s.Home, tidiedFile)
-	if err := os.WriteFile(stamp, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, stamp, nil)
 	if p, err := s.Tidy(Retention{Age: day}, now.Add(time.Hour)); err != nil || p.Looked != 0 {
 		t.Errorf("within a day: %+v, %v", p, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"memroom/event"
+	"memroom/testenv"
 )
 
 // readings makes a course with a single spike, with cards.
@@ -162,13 +163,8 @@ func TestRollsOfAnotherFileAreNotBelieved(t *testing.T) {
 		f := newRun(t)
 		appendAll(t, f, readings(500, 1))
 		f.Close()
-		text, err := os.ReadFile(f.Path("samples.roll"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(f.Path("samples.roll"), []byte(spoil(string(text))), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		text := testenv.Read(t, f.Path("samples.roll"))
+		testenv.Write(t, f.Path("samples.roll"), []byte(spoil(string(text))))
 		p, err := f.SampleSeries().Between(0, 1<<60, 50, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -2,10 +2,11 @@ package store
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"memroom/testenv"
 )
 
 // TestLongFileIsSketchedFirst: at once what can be had, soon the whole truth.
@@ -21,9 +22,7 @@ func TestLongFileIsSketchedFirst(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "{\"at_ms\":%d,\"anon\":%d,\"pad\":%q}\n", i*250, anon, pad)
 	}
-	if err := os.WriteFile(f.Path("samples.jsonl"), []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, f.Path("samples.jsonl"), []byte(b.String()))
 	s := f.SampleSeries()
 	p, err := s.Between(0, 1<<60, 500, nil)
 	if err != nil || !p.Sketch || len(p.At) < 400 || p.From != 0 || p.To < lines*200 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"memroom/event"
+	"memroom/testenv"
 )
 
 func testStore(t *testing.T) *Store {
@@ -269,9 +270,7 @@ func writeKeeper(t *testing.T, f *Folder, pid int) {
 	}
 	fields := strings.Fields(string(data[strings.LastIndex(string(data), ") ")+2:]))
 	text := fmt.Sprintf(`{"keeper":%d,"keeper_start":%s}`, pid, fields[19])
-	if err := os.WriteFile(f.Path("keeper.json"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, f.Path("keeper.json"), []byte(text))
 }
 
 // TestLastWithinASecond: runs that begin in the same second are listed as they began.
@@ -309,9 +308,7 @@ func TestRunElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := []byte(`{"keeper":1,"keeper_start":1,"child":2}`)
-	if err := os.WriteFile(f.StateFile(), state, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, f.StateFile(), state)
 	if row := f.Row(); row.Status != Running || !f.Running() || row.Group != "g" ||
 		row.NodeRank != 3 {
 		t.Errorf("its record was just written: %+v", row)

@@ -30,6 +30,24 @@ func Root(t testing.TB) string {
 	}
 }
 
+// Write makes a file that only its owner may read.
+func Write(t testing.TB, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Read returns what a file holds.
+func Read(t testing.TB, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
 // Needs skips the test, saying what the machine lacks.
 func Needs(t testing.TB, what, why string) {
 	t.Helper()
