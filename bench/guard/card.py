@@ -5,8 +5,9 @@
 
 Models, text that is generated, and training that generates: none was used while memroom was
 developed. Estimates run side by side, each in a process of its own; the card is measured by one
-process after another. A row is written as soon as it is known. Without a card only estimates are.
-With TRL its own trainers are measured too, and what `memroom plan --trainer` says of them.
+process after another. A row is written as soon as it is known, and not asked again. Without a card
+there are only estimates, which can so be written down before the card runs. With TRL its own
+trainers are measured too, and what `memroom plan --trainer` says of them.
 """
 
 from __future__ import annotations
@@ -25,37 +26,215 @@ import time
 from typing import Any, Callable
 
 import torch
+from torch import nn
 
-from models import HERE, Made, seen, spoken, train
+from models import HERE, Made, plain, seen, spoken, train
 
 LONGEST = 240  # seconds for a row
 Work = Callable[[], None]
 Case = Callable[[], Work]  # makes models on the host; what it returns runs on the card
 
-large = {"hidden_size": 768, "num_hidden_layers": 6, "num_attention_heads": 12}
-larger = dict(large, intermediate_size=3072, vocab_size=32000)
 LONG = (8, 512)
+
+
+def headed(name: str, inputs: dict[str, Any], **more: Any) -> Callable[[], Made]:
+    """A model of transformers by its class, and shapes of its inputs: whole numbers are tokens."""
+
+    def make() -> Made:
+        import transformers
+
+        kind = getattr(transformers, name)
+        model = kind(kind.config_class(**more))
+        return model, {
+            name: torch.zeros(shape)
+            if len(shape) > 2 or name == "input_values"
+            else torch.ones(shape).long()
+            for name, shape in inputs.items()
+        }
+
+    return make
+
+
+def words(name: str, **more: Any) -> Callable[[], Made]:
+    return headed(name, {"input_ids": LONG, "labels": LONG}, **more)
+
+
+class Of(nn.Module):
+    """One of the outputs of a model."""
+
+    def __init__(self, inner: nn.Module, key: Any) -> None:
+        super().__init__()
+        self.inner, self.key = inner, key
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)[self.key]
+
+
+def part(key: Any, make: Callable[[], Made]) -> Callable[[], Made]:
+    def made() -> Made:
+        model, sample = make()
+        return Of(model, key), sample
+
+    return made
+
+
+def filmed(name: str, *shape: int) -> Callable[[], Made]:
+    def make() -> Made:
+        import torchvision
+
+        return getattr(torchvision.models.video, name)(weights=None), torch.zeros(*shape)
+
+    return make
+
+
+def segmenting(name: str, *shape: int) -> Callable[[], Made]:
+    def make() -> Made:
+        from torchvision.models import segmentation
+
+        model = getattr(segmentation, name)(weights=None, weights_backbone=None, num_classes=21)
+        return model, torch.zeros(*shape)
+
+    return part("out", make)
+
+
+def twice(into: int, out: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for channels in (into, out):
+        layers += [nn.Conv2d(channels, out, 3, padding=1), nn.GroupNorm(8, out), nn.SiLU()]
+    return nn.Sequential(*layers)
+
+
+class UNet(nn.Module):
+    def __init__(self, wide: int = 48, depth: int = 4) -> None:
+        super().__init__()
+        sizes = [wide * 2**i for i in range(depth)]
+        self.down = nn.ModuleList(map(twice, [3, *sizes[:-1]], sizes))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in zip(sizes, sizes[1:]))
+        self.join = nn.ModuleList(twice(2 * n, n) for n in sizes[:-1])
+        self.head = nn.Conv2d(wide, 5, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = []
+        for i, block in enumerate(self.down):
+            x = block(nn.functional.max_pool2d(x, 2) if i else x)
+            kept.append(x)
+        kept.pop()
+        for up, join in zip(reversed(self.up), reversed(self.join)):
+            x = join(torch.cat([kept.pop(), up(x)], 1))
+        return self.head(x)
+
+
+class Melody(nn.Module):
+    """A language model of recurrent layers in both directions."""
+
+    def __init__(self, words: int = 12000, wide: int = 640) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(words, wide)
+        self.layers = nn.GRU(wide, wide, 3, batch_first=True, dropout=0.2, bidirectional=True)
+        self.head = nn.Linear(2 * wide, words)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        logits = self.head(self.layers(self.embed(ids))[0])
+        return nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten())
+
+
+class Experts(nn.Module):
+    """A transformer whose tokens go to two of eight networks, each of which computes all."""
+
+    def __init__(self, wide: int = 512, experts: int = 8) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(16000, wide)
+        self.mix = nn.ModuleList(nn.MultiheadAttention(wide, 8, batch_first=True) for _ in "abcd")
+        self.gate = nn.ModuleList(nn.Linear(wide, experts) for _ in "abcd")
+        self.wide = nn.Parameter(torch.randn(4, experts, wide, 2 * wide) * 0.02)
+        self.back = nn.Parameter(torch.randn(4, experts, 2 * wide, wide) * 0.02)
+        self.norm = nn.LayerNorm(wide)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids)
+        for i, (mix, gate) in enumerate(zip(self.mix, self.gate)):
+            y = self.norm(x)
+            x = x + mix(y, y, y, need_weights=False)[0]
+            scores, chosen = gate(x).softmax(-1).topk(2)
+            share = torch.zeros_like(gate(x)).scatter(-1, chosen, scores)
+            inner = torch.einsum("bsd,edh->besh", self.norm(x), self.wide[i]).relu()
+            x = x + torch.einsum("besh,ehd,bse->bsd", inner, self.back[i], share)
+        return torch.einsum("bsd,vd->bsv", x, self.embed.weight).logsumexp(-1)
+
+
+class Graph(nn.Module):
+    """Graph convolutions with the whole matrix of neighbours, and attention among them."""
+
+    def __init__(self, nodes: int = 3000, wide: int = 256) -> None:
+        super().__init__()
+        self.register_buffer("near", torch.rand(nodes, nodes).gt(0.99).float())
+        self.layers = nn.ModuleList(nn.Linear(wide, wide) for _ in range(4))
+        self.left, self.right = nn.Linear(wide, 1), nn.Linear(wide, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            h = layer(x)
+            scores = nn.functional.leaky_relu(self.left(h) + self.right(h).T, 0.2)
+            share = scores.masked_fill(self.near == 0, -1e9).softmax(-1)
+            x = nn.functional.elu(nn.functional.dropout(share, 0.1) @ h + self.near @ x / 30)
+        return nn.functional.log_softmax(x, -1)
+
+
+base = {"hidden_size": 768, "num_hidden_layers": 6, "num_attention_heads": 12}
+both = {"encoder_layers": 4, "decoder_layers": 4, "d_model": 512}
+heads = {"encoder_attention_heads": 8, "decoder_attention_heads": 8}
+ffn = {"encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048}
 MODELS: dict[str, Callable[[], Made]] = {
-    "resnet34": seen("resnet34", 64, 3, 224, 224),
-    "wide_resnet50_2": seen("wide_resnet50_2", 32, 3, 224, 224),
-    "resnext50_32x4d": seen("resnext50_32x4d", 32, 3, 224, 224),
-    "vgg16_bn": seen("vgg16_bn", 32, 3, 224, 224),
-    "mnasnet1_0": seen("mnasnet1_0", 64, 3, 224, 224),
-    "regnet_x_800mf": seen("regnet_x_800mf", 64, 3, 224, 224),
-    "efficientnet_v2_s": seen("efficientnet_v2_s", 16, 3, 224, 224),
-    "vit_b_32": seen("vit_b_32", 64, 3, 224, 224),
-    "swin_v2_t": seen("swin_v2_t", 16, 3, 256, 256),
-    "maxvit_t": seen("maxvit_t", 8, 3, 224, 224),
-    "convnext_small": seen("convnext_small", 16, 3, 224, 224),
-    "alexnet": seen("alexnet", 256, 3, 224, 224),
-    "electra": spoken("Electra", LONG, **large, intermediate_size=3072),
-    "phi": spoken("Phi", LONG, **larger),
-    "gemma": spoken("Gemma", LONG, **larger, head_dim=64),
-    "opt": spoken("OPT", LONG, **large, ffn_dim=3072, word_embed_proj_dim=768),
-    "bloom": spoken("Bloom", LONG, hidden_size=768, n_layer=6, n_head=12, vocab_size=32000),
-    "gpt_neox": spoken("GPTNeoX", LONG, **larger),
-    "falcon": spoken("Falcon", LONG, **large, vocab_size=32000),
-    "olmo": spoken("Olmo", LONG, **larger),
+    "inception_v3": part(0, seen("inception_v3", 32, 3, 299, 299, init_weights=False)),
+    "googlenet": part(0, seen("googlenet", 64, 3, 224, 224, init_weights=False)),
+    "vgg11_bn": seen("vgg11_bn", 48, 3, 160, 160),
+    "fcn_resnet50": segmenting("fcn_resnet50", 8, 3, 256, 256),
+    "deeplabv3_mobilenet_v3_large": segmenting("deeplabv3_mobilenet_v3_large", 12, 3, 320, 320),
+    "r3d_18": filmed("r3d_18", 8, 3, 16, 112, 112),
+    "mvit_v2_s": filmed("mvit_v2_s", 4, 3, 16, 224, 224),
+    "blenderbot_small": words("BlenderbotSmallForConditionalGeneration", **both, **heads, **ffn),
+    "prophetnet": headed(
+        "ProphetNetForConditionalGeneration",
+        {"input_ids": (8, 384), "labels": (8, 384)},
+        hidden_size=512,
+        num_encoder_layers=3,
+        num_decoder_layers=3,
+        num_encoder_attention_heads=8,
+        num_decoder_attention_heads=8,
+    ),
+    "plbart": words("PLBartForConditionalGeneration", **both, **heads, **ffn),
+    "convbert": words("ConvBertForMaskedLM", **base),
+    "funnel": words("FunnelForMaskedLM", d_model=512, block_sizes=[2, 2, 2]),
+    "fnet": words("FNetForMaskedLM", hidden_size=768, num_hidden_layers=8),
+    "nystromformer": words("NystromformerForMaskedLM", **base, max_position_embeddings=1024),
+    "xlnet": words("XLNetLMHeadModel", d_model=768, n_layer=6, n_head=12, d_inner=3072),
+    "biogpt": words("BioGptForCausalLM", **dict(base, intermediate_size=3072)),
+    "speech_to_text": headed(
+        "Speech2TextForConditionalGeneration",
+        {"input_features": (16, 800, 80), "labels": (16, 100)},
+        **both,
+    ),
+    "unispeech": headed(
+        "UniSpeechForCTC",
+        {"input_values": (8, 80000), "labels": (8, 40)},
+        **base,
+        layerdrop=0.0,
+    ),
+    "poolformer": headed(
+        "PoolFormerForImageClassification",
+        {"pixel_values": (32, 3, 224, 224), "labels": (32,)},
+    ),
+    "swin2sr": part(
+        "reconstruction",
+        lambda: (
+            headed("Swin2SRForImageSuperResolution", {}, depths=[4, 4], num_heads=[6, 6])()[0],
+            torch.zeros(4, 3, 64, 64),
+        ),
+    ),
+    "unet": plain(UNet, 8, 3, 192, 192),
+    "recurrent": plain(Melody, 48, 96, kind=torch.int64),
+    "experts": plain(Experts, 12, 256, kind=torch.int64),
+    "graph": plain(Graph, 3000, 256),
 }
 
 
@@ -351,8 +530,15 @@ class Rows:
     def __init__(self, path: str, seconds: float, memroom: str, turn: str) -> None:
         self.path, self.end, self.memroom = path, time.monotonic() + seconds, memroom
         self.turn = turn
+        self.known = set()
+        if os.path.exists(path):
+            with open(path) as file:
+                rows = [json.loads(line) for line in file]
+            self.known = {(row["name"], row["what"]) for row in rows if "bytes" in row}
 
     def ask(self, name: str, what: str) -> None:
+        if (name, what) in self.known:
+            return
         row: dict[str, Any] = {"name": name, "kind": kind_of(name), "what": what}
         begun = time.monotonic()
         left = min(LONGEST, max(self.end - begun, 0.1))
