@@ -60,8 +60,11 @@ var (
 	xlaHBM    = pattern(`HBM capacity {size}`)
 	xlaHeld   = pattern(`Currently allocated:[^\n]{0,40}\(\s*{size}\)`)
 	// no program needs nothing
-	emptyAsked  = later(`(?i)(?:trying to allocate|allocating|failed to allocate request for) 0(?:\.0+)? ?(?:bytes|B)\b`)
-	xlaHostSide = pattern(`out of host memory|memory space host`)
+	emptyAsked = later(`(?i)(?:trying to allocate|allocating|failed to allocate request for) 0(?:\.0+)? ?(?:bytes|B)\b`)
+	// the words of XLA's client for the CPU, which allocates without a pool
+	xlaHostSide = pattern(`out of host memory|memory space host|out of memory allocating \d+ bytes\b`)
+	// a program of XLA that runs on the CPU
+	xlaOnCPU = pattern(`TFRT_?CPU|CpuDevice|CpuExecutable|backend[ =:"']{1,3}cpu\b|falling back to cpu|jax_platform(?:s|_name)?\W{1,4}cpu\b|device:CPU:0 by allocator cpu`)
 )
 
 // emptyTensor explains a refusal of zero bytes.
@@ -89,7 +92,7 @@ func readJAX(p *passage) *Crash {
 			What: emptyTensor}
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereGPU, Framework: "jax"}
-	if xlaHostSide.MatchString(t) {
+	if xlaHostSide.MatchString(t) || xlaOnCPU.MatchString(strings.Join(append(p.above(60), t), "\n")) {
 		c.Where = event.WhereHost
 	}
 	c.Requested = firstSize(sizeIn(xlaExact, t), sizeIn(xlaAsked, t), sizeIn(xlaTensor, t))

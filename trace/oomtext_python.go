@@ -245,11 +245,11 @@ func readPageFile(p *passage) *Crash {
 var deviceAllocator = later(`\bRMM\b|/rmm/|rmm::|thrust::|hipError`)
 
 func readBadAlloc(p *passage) *Crash {
-	t := p.text()
 	c := &Crash{Class: Exhausted, Sure: proseSure(p, 0.88), Where: event.WhereHost,
 		Framework: "other"}
-	if lower := strings.ToLower(t); strings.Contains(lower, "cuda") ||
-		strings.Contains(t, "out_of_memory") || deviceAllocator.MatchString(t) {
+	// the exception's own line: what is printed below it may speak of a card that has room
+	if line := p.line(); strings.Contains(strings.ToLower(line), "cuda") ||
+		strings.Contains(line, "out_of_memory") || deviceAllocator.MatchString(line) {
 		c.Where = event.WhereGPU
 	}
 	return c
