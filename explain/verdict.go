@@ -85,6 +85,10 @@ var openings = []opening{
 	}), "CUDA was refused memory"},
 	{"a person's words about a memory that they do not name", allOf(ofKind(trace.KindTold), within(event.WhereUnknown)),
 		"By its words memory ran out"},
+	{"a person's words about how much is taken, and no end", allOf(ofKind(trace.KindTold), func(c *trace.Crash,
+		_ judged) bool {
+		return c.Sure < 0.55
+	}), "By its words it takes more memory than it should, and no end for lack of it is shown"},
 	{"a person's words about a rise, and no end", allOf(ofKind(trace.KindTold), func(c *trace.Crash,
 		_ judged) bool {
 		return c.Sure < 0.6
@@ -190,15 +194,24 @@ func figures(c *trace.Crash) string {
 		parts = append(parts, fmt.Sprintf("%s of the %s that TensorFlow may take were in use", *c.Allocated,
 			*c.Capacity))
 	case c.Allocated != nil && c.Capacity != nil:
-		parts = append(parts, fmt.Sprintf("%s of %s were in use", *c.Allocated, *c.Capacity))
+		parts = append(parts, fmt.Sprintf("%s of %s were %s", *c.Allocated, *c.Capacity, heldBy(c)))
 	case c.Capacity != nil:
 		parts = append(parts, fmt.Sprintf("the limit is %s", *c.Capacity))
 	case c.Allocated != nil && onHost(c) && (c.Process != "" || c.Kind == "torch_worker"):
 		parts = append(parts, "one process held "+c.Allocated.String())
 	case c.Allocated != nil:
-		parts = append(parts, c.Allocated.String()+" were in use")
+		parts = append(parts, c.Allocated.String()+" were "+heldBy(c))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// heldBy says whose figure it is: the kernel prints that of the process that it killed, which may be
+// one of many.
+func heldBy(c *trace.Crash) string {
+	if c.Kind == "kernel_kill" || c.Kind == "torch_worker" {
+		return "held by the process that was killed"
+	}
+	return "in use"
 }
 
 // reason is the clause of the verdict about the cause; empty where it is not known.

@@ -98,26 +98,22 @@ var hintWords = []entry{
 	{words: []string{"mps_high_watermark_ratio"}, hint: hintWatermark},
 	{words: []string{"expandable_segments:true", "max_split_size_mb:"}, hint: hintAllocConf},
 	{words: []string{"torch.__version__", "torch version", "torch==", "torch=="}, hint: hintTorch},
-	{words: []string{"loading checkpoint shards", "loading model", "load_tensors:",
-		"loading checkpoint from", "from_pretrained", "from_preset",
-		"loading weights", "loading safetensors"},
-		follow: phase("load")},
+	{words: []string{"loading checkpoint shards", "load_tensors:", "from_pretrained", "from_preset",
+		"loading safetensors"}, follow: phase("load")},
+	{words: []string{"loading model", "loading checkpoint from", "loading weights"},
+		follow: announced("load")},
 	{words: []string{"load_state_dict"}, follow: func(h *hintCollector, p *passage) {
 		if p.at == 0 || p.window.buf[p.at-1] != 'f' { // else offload_state_dict
 			h.Phase = "load"
 		}
 	}},
 	{words: []string{"***** running evaluation", "evaluating", "validation sanity",
-		"running prediction"}, follow: func(h *hintCollector, p *passage) {
-		if !evalMentioned.MatchString(p.line()) {
-			h.Phase = "eval"
-		}
-	}},
+		"running prediction"}, follow: announced("eval")},
 	{words: []string{"saving model checkpoint", "saving checkpoint", "save_checkpoint",
 		"saving model weights", "save_16bit_model", "saving the model"},
 		follow: func(h *hintCollector, p *passage) {
 			if !saveSetting.MatchString(p.line()) {
-				h.Phase = "save"
+				announced("save")(h, p)
 			}
 		}},
 	{words: []string{"memory leak"}, hint: saysLeak},
@@ -163,9 +159,6 @@ var hintWords = []entry{
 	}},
 }
 
-// evalMentioned is a sentence about evaluation that announces none.
-var evalMentioned = later(`(?i)\b(?:or|and|when|while|during|before|after|than|without|for|of|in) evaluating\b`)
-
 func saw(framework string) func(*hintCollector, *passage) {
 	return func(h *hintCollector, _ *passage) {
 		if h.Frameworks == nil {
@@ -192,6 +185,24 @@ func trainer(name string) func(*hintCollector, *passage) {
 func phase(name string) func(*hintCollector, *passage) {
 	return func(h *hintCollector, _ *passage) { h.Phase = name }
 }
+
+// wordsBefore is how many words may stand before those that announce a phase: a logger's name, a
+// rank. In a sentence there are more.
+const wordsBefore = 2
+
+// announced is phase for words that people use in sentences, too.
+func announced(name string) func(*hintCollector, *passage) {
+	return func(h *hintCollector, p *passage) {
+		start := p.window.lineStart(p.at)
+		before := withoutPrefix(cleanLine(p.window.buf[start:p.at]))
+		if len(plainWord.FindAllString(before, wordsBefore+1)) <= wordsBefore {
+			h.Phase = name
+		}
+	}
+}
+
+// plainWord is a word as sentences have it.
+var plainWord = later(`(?:^|\s)[A-Za-z']+(?:[\s,.]|$)`)
 
 func says(what string) func(*hintCollector, *passage) {
 	return func(h *hintCollector, p *passage) {

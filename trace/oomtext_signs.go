@@ -189,16 +189,8 @@ var signsNear = []sign{
 		`(\d+)/\d+ \[`)},
 	{SignEvalBar, later(`(?i)\b(?:evaluation|evaluating|validation|validating|test|eval|val|valid):? {1,3}\[ {0,4}` +
 		`(\d+)/\d+\]`)},
-	{SignEvalSaid, later(`(?i)\b(?:in|during|at|when|while|on|only) (?:the |my |an? )?(?:\w+ ){0,2}` +
-		`(?:(?:evaluation|eval|validation|validating|evaluating|inference|testing)` +
-		`(?: phase| stage| step| loop| process| epoch| part)?|test (?:phase|stage|step|loop|time|set|epoch))\b|` +
-		`(?:evaluation|eval|validation|evaluating|validating)(?: phase| stage| step| loop| process)? ` +
-		`(?:starts|begins|crashes|fails|runs out|goes oom|does(?:n't| not) (?:release|free|give back))|` +
-		`\.(?:test|validate|evaluate|predict)\([^\n]{0,40}(?:\bOOM\b|out of memory)|` +
-		`\bafter (?:the |each |every )?(?:first |second |\w+th )?(?:evaluation|validation)\b|` +
-		`\btrain(?:ing)?\b[^.\n]{0,20}\b(?:works?|runs?|ok|okay|fine|well|normal\w*)\b[^.\n]{0,30}` +
-		`\b(?:but|however|while|yet|whereas)\b[^.\n]{0,30}\b(?:evaluat|validat|predict|testing|inferenc)|` +
-		`(?:train(?:ing)?|训练)[ ,，]{0,2}(?:正常|成功|没问题|可以)[^。\n]{0,20}(?:evaluat|valid|predict|inferenc|` +
+	{SignEvalSaid, later(`\.(?:test|validate|evaluate|predict)\([^\n]{0,40}(?:\bOOM\b|out of memory)|` +
+		`(?i)(?:train(?:ing)?|训练)[ ,，]{0,2}(?:正常|成功|没问题|可以)[^。\n]{0,20}(?:evaluat|valid|predict|inferenc|` +
 		`评估|验证|预测|推理)|(?:评估|验证|预测|推理)(?:时|阶段|过程)?[^。\n]{0,6}(?:失败|报错|爆显存|爆内存|oom)`)},
 	{SignPredicts, later(`(?i)\bpredict(?:ion|ions|ing)?\b[^.\n]{0,40}\b(?:in|inside|within) (?:a |the )?` +
 		`(?:for |while )?loop|\b(?:loop|repeatedly|many times)\b[^.\n]{0,40}\bpredict`)},
@@ -322,10 +314,6 @@ var signsNear = []sign{
 	{SignRanksSaid, later(`(?i)\bddp\b|DistributedDataParallel|torchrun`)},
 	{SignSoftmax, later(`\._softmax_backward_data`)},
 	{SignMoves, later(`t\.to\(device, dtype if t\.is_floating_point|param_applied = fn\(param`)},
-	{SignLoadSaid, later(`(?i)\b(?:oom|out of memory)\b[^.,\n]{0,30}\b(?:on|when|while|during|at) (?:\w+ )?` +
-		`load(?:ing)? (?:the |a |my |of )?(?:\w+ ){0,2}(?:model|weights|checkpoint|llama|opt|[\w.]+-\d+(?:\.\d+)?[bm])\b|` +
-		`\b(?:when|while|during|at) (?:I )?(?:\w+ )?load(?:ing)? (?:the |a |my )?(?:\w+ ){0,2}` +
-		`(?:model|weights)\b[^.\n]{0,60}(?:\boom\b|out of memory)`)},
 	{SignOldPython, later(`(?i)[/\\]python(?:2\.\d|3\.[0-7])[/\\]|\bpython ?(?:version)?[:= ]{0,2}(?:2\.7|3\.[4-7])\b`)},
 	{SignDiffusion, later(`(?i)black-forest-labs|\bflux\.?[12]\b|stabilityai/|stable[-_ ]diffusion|\bsdxl\b|\bsd3\.?5?\b|` +
 		`cogvideox|hunyuan-?video|\bwan2\.\d|\bdiffusers\b`)},
