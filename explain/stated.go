@@ -64,16 +64,23 @@ var surroundings = []struct {
 	is *lazyregexp.Regexp
 }{
 	{WSL, re(`(?i)\bwsl ?2?\b|microsoft-standard|\.wslconfig|/mnt/[cd]/`)},
-	{OnWindows, re(`(?i)\b(?:windows|win) ?(?:1[01]|7|8|server)\b|\b[c-h]:\\\w|on windows\b|\bwin32\b|\bpowershell\b|paging file`)},
-	{OnMac, re(`(?i)\bmacos\b|\bmac ?os ?x?\b|\bmacbook|\bmac (?:mini|studio|pro)\b|\bapple silicon\b|\bm[1-4] (?:pro|max|ultra|mac)|\bdarwin\b`)},
-	{Colab, re(`(?i)\b(?:google )?colab\b|/usr/local/lib/python3\.\d+/dist-packages/google|/content/\w`)},
-	{Kaggle, re(`(?i)\bkaggle (?:kernels?|notebooks?|gpu|tpu|session)|\bon kaggle\b|/kaggle/(?:input|working)`)},
-	{Docker, re(`(?i)\bdocker (?:run|container|compose|image)|\b(?:in|inside|with|using) (?:a |the )?(?:\w+ )?(?:docker|container)\b|--shm-size|\.dockerenv|nvidia-docker|devcontainer`)},
-	{Kubernetes, re(`(?i)\bkube(?:ctl|rnetes|flow)\b|\bpods? \w|\bk8s\b|oomkilled|kind: (?:Pod|Job|Deployment)`)},
+	{OnWindows,
+		re(`(?i)\b(?:windows|win) ?(?:1[01]|7|8|server)\b|\b[c-h]:\\\w|on windows\b|\bwin32\b|\bpowershell\b|paging file`)},
+	{OnMac,
+		re(`(?i)\bmacos\b|\bmac ?os ?x?\b|\bmacbook|\bmac (?:mini|studio|pro)\b|\bapple silicon\b|\bm[1-4] (?:pro|max|ultra|mac)|\bdarwin\b`)},
+	{Colab,
+		re(`(?i)\b(?:google )?colab\b|/usr/local/lib/python3\.\d+/dist-packages/google|/content/\w`)},
+	{Kaggle,
+		re(`(?i)\bkaggle (?:kernels?|notebooks?|gpu|tpu|session)|\bon kaggle\b|/kaggle/(?:input|working)`)},
+	{Docker,
+		re(`(?i)\bdocker (?:run|container|compose|image)|\b(?:in|inside|with|using) (?:a |the )?(?:\w+ )?(?:docker|container)\b|--shm-size|\.dockerenv|nvidia-docker|devcontainer`)},
+	{Kubernetes,
+		re(`(?i)\bkube(?:ctl|rnetes|flow)\b|\bpods? \w|\bk8s\b|oomkilled|kind: (?:Pod|Job|Deployment)`)},
 	{Slurm, re(`(?i)\bslurm\w*|\bsbatch\b|\bsrun\b|#SBATCH|slurmstepd`)},
 }
 
-// released are a library or tool and its release: "torch==2.1.0", "mmdet 2.11", "PyTorch version: 1.7".
+// released are a library or tool and its release: "torch==2.1.0", "mmdet 2.11", "PyTorch
+// version: 1.7".
 var released = re(`(?i)\b(torch|pytorch|tensorflow(?:-gpu)?|tf|keras|jax|transformers|mmdet(?:ection)?|mmcv(?:-full)?|mmseg(?:mentation)?|mmengine|espnet|fairseq|` +
 	`lightning|pytorch[-_]lightning|deepspeed|accelerate|vllm|sglang|diffusers|datasets|peft|trl|xgboost|lightgbm|catboost|dask|ray|detectron2?|` +
 	`ultralytics|nnu-?net|monai|nemo|speechbrain|opennmt(?:-py)?|cudf|cuml|ollama|comfyui|bitsandbytes|python|cuda)["']?(?: ?version| ?ver\.?| ?release)?\s{0,3}(?:==|>=|[=:@(]|is|v)?\s{0,3}["']?v?(\d+\.\d+(?:\.\d+)?)\b`)
@@ -88,8 +95,10 @@ var generations = []struct {
 	{"mmdet", "3", re(`(?i)\btrain_dataloader ?= ?dict|mmengine/runner|train_cfg\.val_interval`)},
 	{"espnet", "2", re(`(?i)\bespnet2\b|\b[a-z]+2/[A-Z]*\w*\.sh|egs2/`)},
 	{"espnet", "1", re(`(?i)\begs/\w+/\w+|espnet/(?:bin|asr|tts|mt)/|asr_train\.py`)},
-	{"tensorflow", "1", re(`(?i)tf\.Session|tf\.contrib|ConfigProto|tensorflow/contrib|tensorflow_core/contrib`)},
-	{"yolo", "5", re(`(?i)\byolov5\b`)}, {"nnunet", "1", re(`(?i)\bnnUNet_train\b`)}, {"nnunet", "2", re(`(?i)\bnnUNetv2_\w+`)},
+	{"tensorflow", "1",
+		re(`(?i)tf\.Session|tf\.contrib|ConfigProto|tensorflow/contrib|tensorflow_core/contrib`)},
+	{"yolo", "5", re(`(?i)\byolov5\b`)}, {"nnunet", "1", re(`(?i)\bnnUNet_train\b`)},
+	{"nnunet", "2", re(`(?i)\bnnUNetv2_\w+`)},
 }
 
 // appWords are those of somebody who uses a program that others wrote, by its windows or pages.
@@ -103,10 +112,14 @@ var sized = []struct {
 	of string
 	is *lazyregexp.Regexp
 }{
-	{"data", re(`(?i)\b(?:data ?sets?|data|corpus|csv|tsv|parquet|json(?:l)?|h5|hdf5|npy|lmdb|files?|index|database|tfrecords?)\b[^.\n,;]{0,30}?\b(\d+(?:\.\d+)?) ?(GB|GiB|G|TB|TiB|MB|MiB)\b`)},
-	{"data", re(`(?i)\b(\d+(?:\.\d+)?) ?(GB|GiB|G|TB|TiB|MB|MiB)\b(?: of| large| big)? (?:\w+ )?(?:data ?sets?|data|corpus|csv|tsv|parquet|jsonl?|h5|hdf5|files?|database)\b`)},
-	{"host", re(`(?i)\b(\d+(?:\.\d+)?) ?(GB|GiB|G|TB|TiB)\b(?: of)?(?: ddr\d)? ?(?:system |host |cpu |main |physical |total )?(?:RAM|memory)\b`)},
-	{"host", re(`(?i)\b(?:RAM|(?:system|host|cpu|main) memory)\b(?: size)?(?: is| of|:|=| \()? ?(\d+(?:\.\d+)?) ?(GB|GiB|G|TB|TiB)\b`)},
+	{"data",
+		re(`(?i)\b(?:data ?sets?|data|corpus|csv|tsv|parquet|json(?:l)?|h5|hdf5|npy|lmdb|files?|index|database|tfrecords?)\b[^.\n,;]{0,30}?\b(\d+(?:\.\d+)?) ?(GB|GiB|G|TB|TiB|MB|MiB)\b`)},
+	{"data",
+		re(`(?i)\b(\d+(?:\.\d+)?) ?(GB|GiB|G|TB|TiB|MB|MiB)\b(?: of| large| big)? (?:\w+ )?(?:data ?sets?|data|corpus|csv|tsv|parquet|jsonl?|h5|hdf5|files?|database)\b`)},
+	{"host",
+		re(`(?i)\b(\d+(?:\.\d+)?) ?(GB|GiB|G|TB|TiB)\b(?: of)?(?: ddr\d)? ?(?:system |host |cpu |main |physical |total )?(?:RAM|memory)\b`)},
+	{"host",
+		re(`(?i)\b(?:RAM|(?:system|host|cpu|main) memory)\b(?: size)?(?: is| of|:|=| \()? ?(\d+(?:\.\d+)?) ?(GB|GiB|G|TB|TiB)\b`)},
 }
 
 // Sized is a size with what it is of: data, host.
@@ -132,11 +145,14 @@ var circumstances = []struct {
 }{
 	{OneCard, re(`(?i)\b(?:one|single|1|only one)[ -](?:gpu|card|device|node)\b`)},
 	{OnCPU, re(`(?i)\b(?:on|with|using|in) (?:the )?cpu\b|cpu (?:mode|only|version)`)},
-	{Version, re(`(?i)\b(?:version|release|v) ?(\d+\.\d+(?:\.\d+)?)\b|\b(?:torch|tensorflow|keras|transformers|mmcv|mmdet|cuda) ?(?:==)? ?v?(\d+\.\d+(?:\.\d+)?)\b|\b(?:older|previous|earlier|old) (?:version|release|commit)`)},
-	{Smaller, re(`(?i)\b(?:small(?:er)?|fewer|less|subset|part|half|\d+ ?%) (?:of )?(?:the |my )?(?:data|dataset|data set|files|samples|images|rows|subset)\b|\btoy (?:data|example)`)},
+	{Version,
+		re(`(?i)\b(?:version|release|v) ?(\d+\.\d+(?:\.\d+)?)\b|\b(?:torch|tensorflow|keras|transformers|mmcv|mmdet|cuda) ?(?:==)? ?v?(\d+\.\d+(?:\.\d+)?)\b|\b(?:older|previous|earlier|old) (?:version|release|commit)`)},
+	{Smaller,
+		re(`(?i)\b(?:small(?:er)?|fewer|less|subset|part|half|\d+ ?%) (?:of )?(?:the |my )?(?:data|dataset|data set|files|samples|images|rows|subset)\b|\btoy (?:data|example)`)},
 	{Cache, re(`(?i)empty_?cache|gc\.collect|clear(?:ing|ed)? (?:the )?(?:gpu |cuda )?cache`)},
 	{Half, re(`(?i)\b(?:fp16|bf16|half precision|mixed precision|amp|float16|bfloat16)\b`)},
-	{Others, re(`(?i)\b(?:another|other|different|my (?:old|new|local)) (?:machine|server|computer|gpu|card|pc|laptop)\b`)},
+	{Others,
+		re(`(?i)\b(?:another|other|different|my (?:old|new|local)) (?:machine|server|computer|gpu|card|pc|laptop)\b`)},
 }
 
 // attemptsIn reads clauses about what was tried and what works, with the values that stand there.
@@ -162,7 +178,8 @@ func attemptsIn(lines []trace.Line) (vain, works []Attempt) {
 	return vain, works
 }
 
-// clauseEnds divides a line where something else begins to be said. A comma does not: what was tried
+// clauseEnds divides a line where something else begins to be said. A comma does not:
+// what was tried
 // stands before it and how it went behind.
 var clauseEnds = re(`[.;!?](?:\s|$)|\b(?:but|however|whereas|while|although|though)\b`)
 
@@ -186,9 +203,11 @@ func attemptsOf(clause string, line int64) []Attempt {
 			add(row.of, m[2], m[0])
 		}
 	}
-	for _, m := range append(flagKey.FindAllStringSubmatch(clause, 8), assignKey.FindAllStringSubmatch(clause, 8)...) {
+	for _, m := range append(flagKey.FindAllStringSubmatch(clause, 8),
+		assignKey.FindAllStringSubmatch(clause, 8)...) {
 		name := m[1][strings.LastIndexByte(m[1], '.')+1:]
-		if of := quantityOf(name); of != "" && !slices.ContainsFunc(all, func(a Attempt) bool { return a.Of == of }) {
+		if of := quantityOf(name); of != "" && !slices.ContainsFunc(all,
+			func(a Attempt) bool { return a.Of == of }) {
 			add(of, strings.Trim(m[2], ".-"), m[0])
 		}
 	}

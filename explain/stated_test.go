@@ -76,10 +76,13 @@ func TestReleases(t *testing.T) {
 		tool       string
 		generation int
 	}{
-		"torch==1.13.1": {"torch", 1}, "PyTorch version: 2.3.0": {"pytorch", 2}, "mmdet 2.11.0 and mmcv": {"mmdet", 2},
-		"imgs_per_gpu=2, workers_per_gpu=2": {"mmdet", 1}, "cd egs/librispeech/asr1 && ./run.sh": {"espnet", 1},
-		"./egs2/TEMPLATE/asr1/asr.sh": {"espnet", 2}, "nnUNet_train 3d_fullres": {"nnunet", 1},
-		"tf.ConfigProto(allow_soft_placement=True)": {"tensorflow", 1}, "an mmdet model": {"mmdet", 0},
+		"torch==1.13.1": {"torch", 1}, "PyTorch version: 2.3.0": {"pytorch", 2},
+		"mmdet 2.11.0 and mmcv":               {"mmdet", 2},
+		"imgs_per_gpu=2, workers_per_gpu=2":   {"mmdet", 1},
+		"cd egs/librispeech/asr1 && ./run.sh": {"espnet", 1},
+		"./egs2/TEMPLATE/asr1/asr.sh":         {"espnet", 2}, "nnUNet_train 3d_fullres": {"nnunet", 1},
+		"tf.ConfigProto(allow_soft_placement=True)": {"tensorflow", 1},
+		"an mmdet model": {"mmdet", 0},
 	} {
 		if s := stated(text); s.Generation(want.tool) != want.generation {
 			t.Errorf("%q: %v", text, s.Releases)
@@ -101,11 +104,13 @@ func TestSizes(t *testing.T) {
 			if len(s.Sizes) > 0 {
 				t.Errorf("%q: %v", text, s.Sizes)
 			}
-		} else if !slices.ContainsFunc(s.Sizes, func(z Sized) bool { return z.Of == want.Of && z.Bytes == want.Bytes }) {
+		} else if !slices.ContainsFunc(s.Sizes,
+			func(z Sized) bool { return z.Of == want.Of && z.Bytes == want.Bytes }) {
 			t.Errorf("%q: %v", text, s.Sizes)
 		}
 	}
-	if !stated("I click the generate button in the webui").AppUser || stated("my script has a button").AppUser {
+	if !stated("I click the generate button in the webui").AppUser ||
+		stated("my script has a button").AppUser {
 		t.Error("who uses an application is not told from who writes code")
 	}
 }

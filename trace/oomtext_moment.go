@@ -38,7 +38,8 @@ func (s *sentence) saidWhen(is *expression) string {
 			to = s.places[i][0]
 		}
 		clause := s.text[min(from, to):to]
-		if words := is.FindString(clause); words != "" && !notThen.MatchString(words) && !wentWell.MatchString(clause) {
+		if words := is.FindString(clause); words != "" && !notThen.MatchString(words) &&
+			!wentWell.MatchString(clause) {
 			return words
 		}
 		if i < len(s.row) {
@@ -57,7 +58,8 @@ func sayWhen(log *Log, prose []sentence) {
 				continue
 			}
 			for c := range log.Crashes {
-				if crash := &log.Crashes[c]; crash.Class == Exhausted && crash.Signs[m.sign] == "" {
+				if crash := &log.Crashes[c]; crash.Class == Exhausted &&
+					crash.Signs[m.sign] == "" {
 					crash.Signs.put(m.sign, cut(words, 60))
 				}
 			}

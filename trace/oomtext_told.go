@@ -92,7 +92,8 @@ func proseIn(lines []Line) []sentence {
 				end = at[1]
 			}
 			if s := strings.TrimSpace(text[:end]); s != "" {
-				all = append(all, sentence{text: cut(s, longSentence), line: from, title: began <= titleLines})
+				all = append(all, sentence{text: cut(s, longSentence), line: from,
+					title: began <= titleLines})
 			}
 			text = text[end:]
 		}
@@ -102,7 +103,8 @@ func proseIn(lines []Line) []sentence {
 		if i == 0 {
 			l.Text = titleTag.ReplaceAllString(l.Text, "")
 		}
-		if fenced.MatchString(l.Text) || sourceLine.MatchString(l.Text) || codeLine.MatchString(l.Text) {
+		if fenced.MatchString(l.Text) || sourceLine.MatchString(l.Text) ||
+			codeLine.MatchString(l.Text) {
 			flush()
 			continue
 		}
@@ -183,10 +185,12 @@ func (s *sentence) supposes(is *expression) bool {
 func (s *sentence) asserts(from, to int) bool {
 	before, inside, after := s.text[:from], s.text[from:to], s.text[to:]
 	if asksWhether.MatchString(after) || strings.HasSuffix(strings.TrimSpace(s.text), "?") &&
-		questions.MatchString(s.text) || commands.MatchString(s.text) || wentOn.MatchString(s.text) || triedLess.MatchString(s.text) {
+		questions.MatchString(s.text) || commands.MatchString(s.text) ||
+		wentOn.MatchString(s.text) || triedLess.MatchString(s.text) {
 		return false
 	}
-	if (unlikely.MatchString(before) || guessed.MatchString(before)) && !notMine.MatchString(before) || takenBack.MatchString(after) {
+	if (unlikely.MatchString(before) || guessed.MatchString(before)) &&
+		!notMine.MatchString(before) || takenBack.MatchString(after) {
 		return false
 	}
 	return !withinAvoided.MatchString(inside)
@@ -277,7 +281,8 @@ func tell(log *Log) {
 		if rises < 0 && (s.claims(saysGrown) || s.states(risesAbroad)) {
 			rises = i
 		}
-		if hard < 0 && (s.claims(saysEnd) || endedHard.MatchString(s.text)) && !endedFor.MatchString(s.text) {
+		if hard < 0 && (s.claims(saysEnd) || endedHard.MatchString(s.text)) &&
+			!endedFor.MatchString(s.text) {
 			hard = i
 		}
 	}
@@ -327,12 +332,14 @@ func killedUnsaid(log *Log, prose []sentence) *Crash {
 		if endedFor.MatchString(s.text) {
 			continue
 		}
-		killed := s.claims(saysKilled) || s.title && s.claims(saysSigkill) && !killsOther.MatchString(s.text)
+		killed := s.claims(saysKilled) || s.title && s.claims(saysSigkill) &&
+			!killsOther.MatchString(s.text)
 		if !killed && !(ofNotebook.MatchString(s.text) && s.claims(saysDied)) {
 			continue
 		}
 		c := toldCrash(log, prose, i, toldPerhaps)
-		c.Kind, c.What = "bare_kill", "killed by SIGKILL without a reason; memory is the usual one"
+		c.Kind, c.What = "bare_kill", "killed by SIGKILL without a reason; memory is the "+
+			"usual one"
 		if !killed {
 			c.Kind, c.Sure, c.What = "kernel_died", 0.5, readKernelDied(nil).What
 		}
