@@ -76,8 +76,9 @@ func TestModelsThroughPython(t *testing.T) {
 
 func TestModelsThatPythonCannotBuild(t *testing.T) {
 	python := testenv.Python(t, "torch", "transformers")
-	_, message, code := planned(t, writeConfig(t, `{"model_type": "not_a_model"}`), "--python", python)
-	if code == exitOK || !strings.Contains(message, "does not know the type 'not_a_model'") {
+	_, message, code := planned(t, writeConfig(t, `{"model_type": "mistrall"}`), "--python", python)
+	if code == exitOK || !strings.Contains(message, "does not know the type 'mistrall', did you mean "+
+		"'mistral'?") {
 		t.Errorf("exit %d: %s", code, message)
 	}
 }

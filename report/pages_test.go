@@ -314,6 +314,8 @@ func writeMaps(w io.Writer) {
 	_ = DeviceMap(w, &m)
 	m.Fits = false
 	_ = DeviceMap(w, &m)
+	m.Fits, m.Devices[2] = true, plan.DeviceShare{Name: "C", Total: 20}
+	_ = DeviceMap(w, &m)
 }
 
 func writeSnapshots(w io.Writer) {

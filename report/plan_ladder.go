@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"memroom/event"
 	"memroom/plan"
 )
 
@@ -104,7 +105,7 @@ func DeviceMap(w io.Writer, m *plan.DeviceMap) error {
 		fmt.Fprintf(&b, "  cuda:%-3d %-14s %10s %10s %12s  %s\n", i, d.Name, d.Total, d.DevicePeak,
 			m.Auto.Devices[i], span(d.Units))
 	}
-	for _, note := range m.Notes {
+	for _, note := range append(idleCards(m), m.Notes...) {
 		fmt.Fprintf(&b, "\n%s", note)
 	}
 	out, err := json.Marshal(m.Map)
@@ -114,6 +115,22 @@ func DeviceMap(w io.Writer, m *plan.DeviceMap) error {
 	fmt.Fprintf(&b, "\n\ndevice_map = %s\n", out)
 	_, err = io.WriteString(w, b.String())
 	return err
+}
+
+// idleCards says how many cards a map leaves empty, and what uses them.
+func idleCards(m *plan.DeviceMap) []string {
+	idle := 0
+	for _, d := range m.Devices {
+		if len(d.Units) == 0 {
+			idle++
+		}
+	}
+	if !m.Fits || idle == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d of %s stay empty: with them the fullest card would be no emptier. "+
+		"To use all, train a copy of the model on each (torchrun, DistributedDataParallel)", idle,
+		event.Count(len(m.Devices), "card"))}
 }
 
 // Sharding writes on how many cards a training fits, and how it is divided among them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import importlib.util
 import json
 import os
@@ -107,8 +108,10 @@ def make(values: dict[str, Any], spec: dict[str, Any], torch: Any) -> torch.nn.M
 
     kind = values.get("model_type")
     if kind not in CONFIG_MAPPING:
+        near = difflib.get_close_matches(str(kind), list(CONFIG_MAPPING.keys()), 1)
         raise Unbuildable(
-            "transformers %s does not know the type %r" % (transformers.__version__, kind)
+            "transformers %s does not know the type %r%s"
+            % (transformers.__version__, kind, ", did you mean %r?" % near[0] if near else "")
         )
     try:
         config = CONFIG_MAPPING[kind].from_dict(copy.deepcopy(values))
