@@ -164,6 +164,9 @@ func printStudy(s *session, e *engine.Engine, quiet bool) {
 	if best := e.Study.Best(); best != nil {
 		fmt.Fprintf(s.Out, "best: trial %d, %s=%.5g with %s\n", best.ID, e.Spec.Options.Metric,
 			*best.Value, best.Params.Short())
+	} else if ahead, last := e.Study.Leading(); ahead != nil {
+		fmt.Fprintf(s.Out, "best so far: trial %d, %s=%.5g at step %d with %s; no trial has finished\n",
+			ahead.ID, e.Spec.Options.Metric, last.Value, last.Step, ahead.Params.Short())
 	} else {
 		fmt.Fprintf(s.Out, "best: none, because no trial finished with a value\n")
 	}

@@ -7,7 +7,8 @@ import (
 	"memroom/remedy"
 )
 
-// TestOnlyWhatCanBeTypedIsTyped: a page offers to copy code and arguments; words for a person are text.
+// TestOnlyWhatCanBeTypedIsTyped: a page offers to copy code and arguments; words for a person are
+// text.
 func TestOnlyWhatCanBeTypedIsTyped(t *testing.T) {
 	keep, _ := remedy.Find(remedy.KeepLess)
 	code := keep.HowTo(remedy.Job{Framework: remedy.PyTorch})

@@ -788,3 +788,20 @@ func TestACardIsGivenBackOnceItsPeakStandsStill(t *testing.T) {
 		}
 	}
 }
+
+// TestLeadingTrialOfAStudyThatWasEnded: where none has finished, the best last report counts.
+func TestLeadingTrialOfAStudyThatWasEnded(t *testing.T) {
+	value := 0.1
+	for mode, want := range map[string]int{"min": 2, "max": 1} {
+		s := NewStudy(Options{Mode: mode})
+		s.Trials = []*Trial{{ID: 0}, {ID: 1, history: []Point{{1, 0.2}, {2, 0.9}}},
+			{ID: 2, history: []Point{{5, 0.5}}}, {ID: 3, Value: &value, history: []Point{{9, value}}}}
+		if got, last := s.Leading(); got == nil || got.ID != want ||
+			last != got.history[len(got.history)-1] {
+			t.Errorf("%s: %+v, %+v", mode, got, last)
+		}
+	}
+	if got, _ := NewStudy(Options{}).Leading(); got != nil {
+		t.Errorf("of no trials %+v leads", got)
+	}
+}

@@ -967,6 +967,20 @@ func (s *Study) Best() *Trial {
 	return best
 }
 
+// Leading returns the trial whose last report is the best, and that report, where none has
+// finished: a budget may end a study before. It returns nil if none has reported.
+func (s *Study) Leading() (*Trial, Point) {
+	var best *Trial
+	var last Point
+	for _, t := range s.Trials {
+		if n := len(t.history); n > 0 && t.Value == nil &&
+			(best == nil || s.Options.Less(t.history[n-1].Value, last.Value)) {
+			best, last = t, t.history[n-1]
+		}
+	}
+	return best, last
+}
+
 // Count returns how many trials are in each state.
 func (s *Study) Count() map[State]int {
 	out := map[State]int{}
