@@ -183,29 +183,29 @@ def _why_not(keras: Any, model: Any) -> Any:
         return "its learning rate follows a schedule, which would count micro-batches"
     if model.optimizer.built:
         return "the optimizer has been used before"
-    if type(model).train_step is not _own_step(model):
-        return (
-            "its train_step is written by hand, and may do things once a batch; in there: "
-            "gradients of slices of the batch, averaged"
-        )
-    if any(getattr(loss, "reduction", None) == "sum" for loss in _losses(model)):
-        return "its loss is a sum over the batch, and Keras averages what it accumulates"
-    layers = list(model._flatten_layers())
-    if any(isinstance(p, keras.layers.BatchNormalization) and p.trainable for p in layers):
-        return "a BatchNormalization layer takes its statistics over the whole batch"
-    # Others than Keras' may choose rows of their weights, too.
-    own = [p for p in layers if type(p).__module__.split(".")[0] not in ("keras", "tf_keras")]
     if any(
-        isinstance(p, keras.layers.Embedding) or p in own and p._trainable_variables for p in layers
+        getattr(type(model), name) is not _own(model, name)
+        for name in ("train_step", "compute_loss")
     ):
-        return "gradients of chosen rows would be added up before an optimizer squares them"
+        return (
+            "its train_step or compute_loss is written by hand, and may do things once a batch; in "
+            "there: gradients of slices of the batch, averaged"
+        )
+    if not all(_is_mean(loss) for loss in _losses(model)):
+        return "its loss may be no mean over the batch, and Keras averages what it accumulates"
+    if not all(_has_rows_apart(keras, layer) for layer in model._flatten_layers()):
+        return "its layers may do something else with a part of the batch"
     return None
 
 
-def _own_step(model: Any) -> Any:
-    """What Keras itself does in a training step; None where it cannot be told."""
-    own = [c for c in type(model).__mro__ if c.__module__.split(".")[0] in ("keras", "tf_keras")]
-    return next((c.train_step for c in own if hasattr(c, "train_step")), None)
+def _own(model: Any, name: str) -> Any:
+    """Keras' own method of that name; None where it cannot be told."""
+    own = [c for c in type(model).__mro__ if _is_keras(c)]
+    return next((getattr(c, name) for c in own if hasattr(c, name)), None)
+
+
+def _is_keras(thing: Any) -> bool:
+    return getattr(thing, "__module__", "").split(".")[0] in ("keras", "tf_keras")
 
 
 def _losses(model: Any) -> Any:
@@ -213,6 +213,27 @@ def _losses(model: Any) -> Any:
     if isinstance(loss, dict):
         return list(loss.values())
     return list(loss) if isinstance(loss, (list, tuple)) else [loss]
+
+
+def _is_mean(loss: Any) -> bool:
+    """Whether a loss is a mean over rows; those that are no objects of their own are, in Keras."""
+    known = loss is None or isinstance(loss, str) or _is_keras(loss)
+    return known and getattr(loss, "reduction", "mean") in ("mean", "sum_over_batch_size")
+
+
+def _has_rows_apart(keras: Any, layer: Any) -> bool:
+    """Whether a layer is known to treat rows alone, to set nothing, to add no loss and to have no
+    gradient of chosen rows, which an optimizer squares before they are added up.
+    """
+    some = (keras.layers.Lambda, keras.layers.Embedding, keras.layers.Masking)
+    operations = getattr(layer, "_operations", ())
+    return (
+        _is_keras(type(layer))
+        and not isinstance(layer, some)
+        and getattr(layer, "activity_regularizer", None) is None
+        and not (layer.trainable and layer._non_trainable_variables)
+        and all(isinstance(operation, keras.layers.Layer) for operation in operations)
+    )
 
 
 def _draws(model: Any) -> bool:
