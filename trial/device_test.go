@@ -96,3 +96,19 @@ func TestATrialGrowsOnItsCard(t *testing.T) {
 		t.Errorf("ran out with all of the budget: %s", state)
 	}
 }
+
+// TestATrialThatStandsStillOnItsCardDoesNotGrow: what it was given is enough, however near it is.
+func TestATrialThatStandsStillOnItsCardDoesNotGrow(t *testing.T) {
+	s := NewStudy(Options{Metric: "loss", Mode: "min", GPUs: 1, TrialHost: event.GiB,
+		TrialDevice: 10 * event.GiB, CPUs: 1})
+	s.Add(batchOf(8))
+	c := Capacity{CPUs: 4, Host: 8 * event.GiB, HostFree: 8 * event.GiB, GPU: 12 * event.GiB,
+		Cards: []Card{{Budget: 12 * event.GiB, Free: 70 * event.GiB}}}
+	l := start(t, s, c)
+	u := Usage{Device: 9.5 * 1024 * event.MiB, CardSteps: 20, CardRose: 2}
+	s.Observe(l.Trial, u)
+	s.ObserveDevice(l.Trial, u)
+	if got := s.GrowDevice(l.Trial, u, c); got != 0 {
+		t.Errorf("grows to %v, which others could use", got)
+	}
+}

@@ -75,7 +75,9 @@ func (f *foresight) upper(p Params, m *Memory) (upper, likely event.Bytes) {
 	case len(m.seen) >= trusted:
 		beyond, beside = 1+slack*unsure, beside*unsure
 		bytes -= max(0, f.over) // as of libraries: the same for large ones and small ones
-	case !m.Fixed:
+	case m.Fixed: // a prediction's upper end has all that
+		beyond, beside = 1, 0
+	default:
 		beyond = surprise
 	}
 	upper = event.Bytes(bytes*ratio*beyond + beside)

@@ -25,9 +25,11 @@ type Forecast struct {
 	// is enough to begin with; the rest up to Pooled is shared with the others.
 	Likely event.Bytes
 	Pooled event.Bytes
-	Guess  bool   // from very few trials: likely too much
-	Known  bool   // false: nothing has been learnt yet
-	Why    string // in a few words
+	Guess  bool // from very few trials: likely too much
+	Known  bool // false: nothing has been learnt yet
+	// Rehearsed: it is what a rehearsal says, not what trials showed.
+	Rehearsed bool
+	Why       string // in a few words
 }
 
 // Memory learns peaks over the hyperparameters. It fits a few simple shapes (a constant, lines,
@@ -146,7 +148,7 @@ func (m *Memory) Forecast(p Params) Forecast {
 		}
 	}
 	return Forecast{Bytes: bytes, Likely: min(likely, bytes), Pooled: min(pooled, bytes), Known: true,
-		Guess: len(m.seen) < trusted, Why: why}
+		Guess: len(m.seen) < trusted, Rehearsed: rehearsed, Why: why}
 }
 
 // version changes when forecasts do.

@@ -17,7 +17,7 @@ const trusted = 8
 func (m *Memory) fixed(p Params, bytes event.Bytes, why string) (event.Bytes, string) {
 	least, scaled, finished, nearest := event.Bytes(0), math.Inf(1), 0, false
 	for _, o := range m.recent() {
-		ratio, above := sizes(p, o.Params)
+		ratio, above := sizes(p, o.Params, m.Fixed)
 		if above {
 			least = max(least, o.Bytes)
 		}
@@ -40,9 +40,9 @@ func (m *Memory) fixed(p Params, bytes event.Bytes, why string) (event.Bytes, st
 }
 
 // sizes compares settings by the knobs that may be sizes: whole numbers, such as a batch or a
-// width. ratio is the product of how much larger each is than in seen; above is set where none is
-// smaller.
-func sizes(p, seen Params) (ratio float64, above bool) {
+// width. ratio is the product of how much larger each is than in seen, with sides squared where it
+// may be a side of weights; above is set where none is smaller.
+func sizes(p, seen Params, sides bool) (ratio float64, above bool) {
 	ratio, above = 1, true
 	for _, knob := range p {
 		now, ok := knob.Value.Float()
@@ -52,9 +52,24 @@ func sizes(p, seen Params) (ratio float64, above bool) {
 			continue
 		}
 		above = above && now >= was
-		ratio *= max(1, now/was)
+		larger := max(1, now/was)
+		if ratio *= larger; sides && mayBeSide(knob.Name) {
+			ratio *= larger
+		}
 	}
 	return ratio, above
+}
+
+// mayBeSide leaves out what counts samples or layers: memory grows with it, not with its square as
+// it does with a width.
+func mayBeSide(name string) bool {
+	name = strings.ToLower(name)
+	for _, word := range []string{"batch", "bs", "samples", "layer", "depth", "block", "accum"} {
+		if strings.Contains(name, word) {
+			return false
+		}
+	}
+	return true
 }
 
 // mayBeSize leaves out rates, which are no whole numbers, and whole numbers that never take memory.

@@ -23,7 +23,9 @@ func TestFewTrialsOnACardAreScaledUp(t *testing.T) {
 		least, most event.Bytes
 	}{
 		{"four times the batch", setting(128, 512, 1e-3, 1), 28 * event.GiB, 32 * event.GiB},
-		{"batch and width", setting(64, 1536, 1e-3, 1), 28 * event.GiB, 32 * event.GiB},
+		{"twice the width, whose weights have two sides", setting(32, 1536, 1e-3, 1), 28 * event.GiB,
+			32 * event.GiB},
+		{"batch and width", setting(64, 1536, 1e-3, 1), 56 * event.GiB, 64 * event.GiB},
 		{"another rate and seed", setting(32, 768, 0.9, 999), 7 * event.GiB, 11 * event.GiB},
 		{"smaller", setting(16, 512, 1e-3, 1), 7 * event.GiB, 11 * event.GiB},
 	}

@@ -81,8 +81,9 @@ func (s *Study) Next(c Capacity) (Launch, bool) {
 	}
 	var best Launch
 	found := false
+	early := s.early()
 	for _, t := range s.waiting[:min(window, len(s.waiting))] {
-		if s.awaits(t) {
+		if s.awaits(t) && t != early {
 			continue
 		}
 		if s.rehearsals != nil && s.rehearsals.remedies[sizeKey(t.Params)] && !t.fit &&
@@ -292,8 +293,12 @@ func (s *Study) deviceNeed(t *Trial, c Capacity) (event.Bytes, bool) {
 		return min(max(s.Options.TrialDevice, t.device), most), true
 	}
 	if f := t.forecast(1, &s.Device); f.Known {
-		// A cap on a card cannot grow while the trial runs: some more room for error.
-		return min(max(event.Bytes(float64(f.Bytes)*1.05), t.device), most), true
+		// A cap on a card cannot grow while the trial runs: some more room for error. The upper end of
+		// a rehearsal has that.
+		if !f.Rehearsed {
+			f.Bytes += f.Bytes / 20
+		}
+		return min(max(f.Bytes, t.device), most), true
 	}
 	if len(s.running) == 0 {
 		return most, true

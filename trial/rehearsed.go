@@ -45,6 +45,27 @@ func (s *Study) awaits(t *Trial) bool {
 	return !follows
 }
 
+// early is the trial that need not wait for its rehearsal: nothing is known yet, so it has the card
+// to itself as long as the first rehearsals take. It is the largest, as far as whole numbers tell:
+// what is large leaves the least of the card idle, and is what others are packed around.
+func (s *Study) early() (largest *Trial) {
+	if s.rehearsals == nil || s.Options.GPUs == 0 || len(s.running) > 0 ||
+		s.Device.Count() > 0 || len(s.rehearsals.known) > 0 {
+		return nil
+	}
+	for _, t := range s.waiting[:min(window, len(s.waiting))] {
+		if largest == nil {
+			largest = t
+			continue
+		}
+		larger, _ := sizes(t.Params, largest.Params, false)
+		if smaller, _ := sizes(largest.Params, t.Params, false); larger > smaller {
+			largest = t
+		}
+	}
+	return largest
+}
+
 // besideCard is host memory of a program that uses a card, and does not in its rehearsal: libraries
 // and their kernels, pinned buffers.
 const besideCard = 2 * event.GiB
@@ -79,7 +100,7 @@ func (s *Study) Unrehearsed() (next *Trial) {
 			}
 		}
 		if len(s.rehearsals.begun) == 0 {
-			away, _ = sizes(t.Params, s.waiting[0].Params)
+			away, _ = sizes(t.Params, s.waiting[0].Params, false)
 		} else if away == 0 {
 			continue
 		}
@@ -127,6 +148,11 @@ func (s *Study) Rehearsed(p Params, r *Rehearsed, c Capacity) {
 	case why == "":
 		if s.Options.GPUs > 0 {
 			s.Device.Foresee(p, r.High)
+			for _, l := range s.running {
+				if sizeKey(l.trial.Params) == key && l.device > r.High {
+					l.device = max(r.High, l.peakDev)
+				}
+			}
 		}
 		if beside := r.Tensors; r.Resident > 0 {
 			if s.Options.GPUs > 0 {

@@ -404,7 +404,8 @@ func (s *Study) ObserveDevice(id int, u Usage) (resize event.Bytes) {
 // reservation; 0: there is no room, or it is not close.
 func (s *Study) GrowDevice(id int, u Usage, c Capacity) event.Bytes {
 	l := s.running[id]
-	if l == nil || l.device == 0 || float64(u.Device) < near*float64(l.device) {
+	if l == nil || l.device == 0 || float64(u.Device) < near*float64(l.device) ||
+		l.level && l.peakDev <= l.device {
 		return 0
 	}
 	cards := l.trial.Attempts[len(l.trial.Attempts)-1].Cards

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -297,8 +298,9 @@ func pack(t *testing.T, space trial.Space, n int, host event.Bytes, seed uint64,
 func packOn(t *testing.T, spec Spec, rehearser Rehearser,
 	made func() (trial.Backend, *scripted)) (result packed) {
 	t.Helper()
-	spec.Name, spec.Command, spec.Method = "packing", []string{"true"}, trial.Random
-	spec.Options = trial.Options{Metric: "loss", Mode: "min", CPUs: 0.01}
+	spec.Name, spec.Command = "packing", []string{"true"}
+	spec.Method = cmp.Or(spec.Method, trial.Random)
+	spec.Options = trial.Options{Metric: "loss", Mode: "min", CPUs: 0.01, GPUs: spec.Options.GPUs}
 	dir, err := Create(inMemory(t), spec)
 	if err != nil {
 		t.Fatal(err)

@@ -38,12 +38,12 @@ func (e *Engine) beginRehearsals(ctx context.Context) {
 	e.Study.ExpectRehearsals(true)
 }
 
-// mostRehearsals run at a time, fewer where there are few processors.
-const mostRehearsals = 4
+// mostRehearsals run at a time, a processor of two each: as many as tell the size of the others.
+const mostRehearsals = 8
 
 // rehearseNext begins the next rehearsals, if some are due.
 func (e *Engine) rehearseNext() {
-	most := min(max(1, int(e.capacity.CPUs/mostRehearsals)), mostRehearsals)
+	most := min(max(1, int(e.capacity.CPUs/2)), mostRehearsals)
 	for e.rehearse.results != nil && e.rehearse.busy < most {
 		t := e.Study.Unrehearsed()
 		if t == nil {
