@@ -120,13 +120,18 @@ func (t *Target) Calibrate(c *Calibration) {
 // those of a calibration. They belong to a version of PyTorch: those of another one are left out.
 func (t *Target) workspaces() *tape.Workspaces {
 	var shipped *tape.Workspaces
-	if t.Card.Capability == 90 && t.Card.SMs == 132 && sameRelease(t.Torch, tableTorch) {
+	if t.shipped() {
 		shipped = shippedTable()
 	}
 	if t.calibrated == nil || !sameRelease(t.calibrated.Torch, t.Torch) {
 		return shipped
 	}
 	return t.calibrated.over(shipped)
+}
+
+// shipped reports whether the shipped sizes are those of the target's card and version.
+func (t *Target) shipped() bool {
+	return t.Card.Capability == 90 && t.Card.SMs == 132 && sameRelease(t.Torch, tableTorch)
 }
 
 // over lays the calibration's sizes over others, once: a search asks for them hundreds of times.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Iterable, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Iterable, Sequence, Tuple
 
 import torch
 
@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 
 Image = Tuple[int, ...]  # samples, channels, height, width
 # a filter's shape, how it is laid on the image, groups, type of its numbers, order of channels
-Filter = Tuple[Union[int, str, None], ...]
+Filter = Tuple[Any, ...]
 Sizes = Tuple[int, ...]  # bytes of the workspaces, in the order of KINDS
 
 KINDS = ("forward", "data", "filter")
 NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 SMALL = 1 << 16  # bytes; kernels that need no copies of their operands take this much at most
+LOOKS = 3  # measured convolutions that are compared with one that was not
 TILE = 1 << 16  # bytes of a filter's gradient in fp32 that a multiprocessor sums by itself
 # Fourier transforms of padded images were seen with sides of 16 to 64 pixels, 48 samples or more,
-# filters of 3 x 3 and at most so many pairs of channels (with 7 x 7 there were none)
+# filters of 3 x 3 and at most so many pairs of channels (with 7 x 7 there were none), never more of
+# them out than in
 SIDES, SAMPLES, TAPS, PAIRS = (16, 64), 48, 5, 8192
 # a filter measured with so many samples without transforms was never seen to take them with more
 MANY = 256
@@ -267,7 +269,7 @@ class Convolutions:
             and not any(padding)
             and w[1] == x[1]
         )
-        near = self.table.near(x, filter) if plain or kind == "filter" else None
+        near = self.table.near(x, filter) if plain else None
         if near:
             call.stage.recorder.facts["convolutions"] = True
             return self.carried(call, kind, dtype, x, w, near, nhwc, padding, stride, dilation)
@@ -277,15 +279,42 @@ class Convolutions:
         call.stage.recorder.facts["convolutions"] = True
         if half:
             call.stage.recorder.facts["half_convolutions"] = True
-        size = self.proposed(call, kind, dtype, shapes, nhwc, padding, stride, dilation)
+        size, engine = self.proposed(call, kind, dtype, shapes, nhwc, padding, stride, dilation)
         if pointwise and size and kind == "filter":
             narrow, odd = x[0] < 64 and min(x[1], w[0]) <= (40 if half else 24), product(x[2:]) % 4
             summed = 4 * x[0] * product(w)  # over the batch, in fp32
             few = summed <= (32 << 20 if odd else MOST_SUMMED)
             return summed if few and not (narrow or odd and half) else size
-        if kind == "filter" and not half and not nhwc and w[1] == x[1] and w[1] > 4 and size:
-            return max(size, 4 * (product(x) + product(y) + product(w)) + self.split(w, y))
+        if kind == "filter" and not plain and size:
+            return max(0, size + self.beyond(call, dtype, y, filter, nhwc, engine))
         return size
+
+    def beyond(
+        self,
+        call: Call,
+        dtype: torch.dtype,
+        y: Sequence[int],
+        filter: Filter,
+        nhwc: bool,
+        engine: int,
+    ) -> int:
+        """What cuDNN takes on the card for a filter's gradient beyond its proposal without one:
+        sums of parts of the batch's positions, which the kernels of some engines keep apart. They
+        depend on the filter and the number of positions, so they are those of the measured
+        convolution that is nearest in them, of as large a filter and by the same engine. Of 1,793
+        and 466 others this finds 84 of 100 sizes in fp32 and in bf16, where the proposal alone is
+        right for 72 and 75.
+        """
+        assert self.table is not None
+        for _, like, other in self.table.as_large(y, filter):
+            w = other[:4]
+            stride, padding, dilation = other[4:6], other[6:8], other[8:10]
+            shapes = forms(like, w, nhwc, padding, stride, dilation)
+            size, by = self.proposed(call, "filter", dtype, shapes, nhwc, padding, stride, dilation)
+            more = self.table.exact[like + other][2] - size
+            if by == engine and more <= 2 * TILE * self.base.sms:  # more is another algorithm
+                return more
+        return 0
 
     def carried(
         self,
@@ -300,9 +329,9 @@ class Convolutions:
         stride: Sequence[int],
         dilation: Sequence[int],
     ) -> int:
-        """The size of a convolution from that of the same filter on other images. Leaving one out,
-        this finds 92 of 100 sizes of plain 1x1 filters in half precision and 80 of 100 of other
-        filters' gradients, where the library's word is good for 78 and 56.
+        """The size of a plain 1x1 convolution from that of the same filter on other images. Leaving
+        one out, this finds 92 of 100 sizes in half precision, where the library's word is good for
+        78.
         """
         like, sizes = near
         size = sizes[KINDS.index(kind)]
@@ -319,7 +348,7 @@ class Convolutions:
                 padding,
                 stride,
                 dilation,
-            )
+            )[0]
             for i in (x, like)
         )
         if abs(size - each * like[0]) <= size // 100:
@@ -336,7 +365,8 @@ class Convolutions:
         padding: Sequence[int],
         stride: Sequence[int],
         dilation: Sequence[int],
-    ) -> int:
+    ) -> tuple[int, int]:
+        """What the library says of a card that is not there, and the number of its engine."""
         library = self.open(call)
         if library is not None and dtype in DTYPES:
             try:
@@ -344,21 +374,7 @@ class Convolutions:
                 return library.workspace(kind, x, w, y, DTYPES[dtype], padding, stride, dilation)
             except cudnn.Refused:
                 pass
-        return 0 if nhwc else dtype.itemsize * sum(product(shape) for shape, _ in shapes) + 16
-
-    def split(self, w: Sequence[int], y: Sequence[int]) -> int:
-        """Partial sums of a filter's gradient: a copy of the filter for each part of the batch's
-        positions, or one tile of 64 KiB for each multiprocessor where the filter alone fills the
-        card.
-        """
-        tile = 128 if w[0] >= 128 else 64
-        tiles = -(-w[0] // tile) * -(-product(w[1:]) // tile)
-        positions = y[0] * product(y[2:])
-        if tiles <= 9:
-            return 4 * product(w) * (14 if positions > 40000 else 7)
-        if tiles <= 36:
-            return 12 * product(w)
-        return TILE * self.base.sms if positions >= 3136 else 24 * TILE
+        return 0 if nhwc else dtype.itemsize * sum(product(shape) for shape, _ in shapes) + 16, -1
 
     def open(self, call: Call) -> cudnn.Library | None:
         if not cudnn.asked:
@@ -380,8 +396,10 @@ class Measured:
     """
 
     def __init__(self, card: dict[str, Any]) -> None:
-        self.exact: dict[tuple[int | str | None, ...], Sizes] = {}  # by image and filter
+        self.exact: dict[tuple[Any, ...], Sizes] = {}  # by image and filter
         self.filters: dict[Filter, list[Image]] = {}  # the images a filter was measured with
+        # by how large the filter is: positions of the result, image and filter
+        self.sizes: dict[tuple[Any, ...], list[tuple[int, Image, Filter]]] = {}
         path, release = card.get("workspaces"), card.get("workspaces_torch") or ""
         if not path or torch.__version__.split(".")[:2] != release.split(".")[:2]:
             return
@@ -393,6 +411,16 @@ class Measured:
                 filter: Filter = (*numbers[4:], *words[15:17])
                 self.exact[image + filter] = tuple(map(int, words[17:]))
                 self.filters.setdefault(filter, []).append(image)
+                if self.exact[image + filter][2]:
+                    found = (image[0] * product(result(image, filter)), image, filter)
+                    self.sizes.setdefault(large(filter), []).append(found)
+
+    def as_large(self, y: Sequence[int], filter: Filter) -> list[tuple[int, Image, Filter]]:
+        """The convolutions of as large a filter with the most similar number of positions."""
+        positions = y[0] * product(y[2:])
+        return sorted(
+            self.sizes.get(large(filter), ()), key=lambda one: abs(math.log(one[0] / positions))
+        )[:LOOKS]
 
     def near(self, x: Sequence[int], filter: Filter) -> tuple[Image, Sizes] | None:
         """The image that is most like x among those the filter was measured with: of the same side
@@ -425,11 +453,12 @@ class Measured:
             or not (1 < rows <= TAPS and 1 < columns <= TAPS and all(padding))
             or side > largest
             or x[0] < SAMPLES
+            or w[0] > w[1]
             or w[0] * w[1] > PAIRS
         ):
             return 0
         transform = 8 * side * (side // 2 + 1)
-        each = 2 * (x[1] + w[0]) * transform + 4 * product(y[1:])  # sample
+        each: int = 2 * (x[1] + w[0]) * transform + 4 * product(y[1:])  # sample
         for like in self.filters.get(filter, ()):
             if like[2:] == tuple(x[2:]) and like[0] >= MANY:
                 if self.exact[like + filter][2] < each * like[0]:
@@ -446,11 +475,32 @@ def forms(
     dilation: Sequence[int],
 ) -> list[cudnn.Laid]:
     """Shapes and strides of image, filter and result."""
-    y = [x[0], w[0]] + [
+    y = [x[0], w[0], *sides(x, w, stride, padding, dilation)]
+    return [(list(shape), strided(shape, nhwc)) for shape in (x, w, y)]
+
+
+def sides(
+    x: Sequence[int],
+    w: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> list[int]:
+    """Height and width of the result."""
+    return [
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, k, p, s, d in zip(x[2:], w[2:], padding, stride, dilation)
     ]
-    return [(list(shape), strided(shape, nhwc)) for shape in (x, w, y)]
+
+
+def result(image: Image, filter: Filter) -> list[int]:
+    return sides(image, filter[:4], filter[4:6], filter[6:8], filter[8:10])
+
+
+def large(filter: Filter) -> tuple[Any, ...]:
+    """How large a filter of an image or a volume is, with what else decides about kernels."""
+    sides = (len(filter) + 3) // 4  # four words each but for groups, type and order
+    return filter[0], product(filter[1:sides]), *filter[-3:]
 
 
 def product(values: Iterable[int]) -> int:

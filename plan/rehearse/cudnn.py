@@ -15,7 +15,8 @@ Laid = Tuple[Sequence[int], Sequence[int]]  # shape and strides
 FLOAT, HALF, BFLOAT16 = 0, 2, 9
 
 # Kinds of descriptors, attributes and values of cudnn_graph.h.
-_CONVOLUTION, _CONFIG, _HEURISTICS, _PLAN, _GRAPH, _TENSOR, _CARD = 1, 3, 4, 5, 15, 17, 38
+_CONVOLUTION, _ENGINE, _CONFIG, _HEURISTICS, _PLAN = 1, 2, 3, 4, 5
+_GRAPH, _TENSOR, _CARD = 15, 17, 38
 _OPERATION = {"forward": 10, "filter": 11, "data": 12}
 _FIRST = {
     "forward": 700,
@@ -105,9 +106,9 @@ class Library:
         padding: Sequence[int],
         stride: Sequence[int],
         dilation: Sequence[int],
-    ) -> int:
-        """Bytes for one convolution; kind is forward, data or filter (what is computed), x, w, y
-        are (shape, strides).
+    ) -> Tuple[int, int]:
+        """Bytes for one convolution, and the number of the engine that takes them; kind is forward,
+        data or filter (what is computed), x, w, y are (shape, strides).
         """
         made: List[ctypes.c_void_p] = []
         try:
@@ -143,7 +144,7 @@ class Library:
             for d in made:
                 self.lib.cudnnBackendDestroyDescriptor(d)
 
-    def _first_plan(self, made: List[ctypes.c_void_p], graph: ctypes.c_void_p) -> int:
+    def _first_plan(self, made: List[ctypes.c_void_p], graph: ctypes.c_void_p) -> Tuple[int, int]:
         heuristics = self._made(made, _HEURISTICS)
         self._link(heuristics, 201, graph)
         self._word(heuristics, 200, _TYPE_HEURISTIC, 0)
@@ -169,18 +170,12 @@ class Library:
                 self._link(plan, 401, config)
                 self._link(plan, 407, self.card)
                 self._finish(plan)
-                self._check(
-                    self.lib.cudnnBackendGetAttribute(
-                        plan,
-                        402,
-                        _TYPE_INT,
-                        ctypes.c_int64(1),
-                        ctypes.byref(count),
-                        ctypes.byref(size),
-                    ),
-                    "workspace",
-                )
-                return size.value
+                self._read(plan, 402, _TYPE_INT, size)
+                engine = self._made(made, _ENGINE)
+                self._read(config, 300, _TYPE_DESCRIPTOR, engine)
+                number = ctypes.c_int64(0)
+                self._read(engine, 1301, _TYPE_INT, number)
+                return size.value, number.value
             except Refused:
                 continue
         raise Refused("no proposal compiles")
@@ -209,6 +204,15 @@ class Library:
             self.lib.cudnnBackendCreateDescriptor(kind, ctypes.byref(d)), "descriptor %d" % kind
         )
         return d
+
+    def _read(self, d: ctypes.c_void_p, attribute: int, kind: int, into: Any) -> None:
+        count, one = ctypes.c_int64(0), ctypes.c_int64(1)
+        self._check(
+            self.lib.cudnnBackendGetAttribute(
+                d, attribute, kind, one, ctypes.byref(count), ctypes.byref(into)
+            ),
+            "attribute %d" % attribute,
+        )
 
     def _put(self, d: ctypes.c_void_p, attribute: int, kind: int, count: int, values: Any) -> None:
         self._check(
