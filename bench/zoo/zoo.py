@@ -144,13 +144,16 @@ class Zoo:
         with self.room:
             self.room.wait_for(lambda: not self.taken or self.taken + need <= CARD)
             self.taken += need
+        waited = []
         with concurrent.futures.ThreadPoolExecutor(len(members)) as pool:
             for slot, member in enumerate(members):
                 turn = {"ZOO_RING": str(ring), "ZOO_SLOT": "%d/%d" % (slot, len(members))}
-                pool.submit(self.measure, name, "pace-" + member, turn)
+                waited.append(pool.submit(self.measure, name, "pace-" + member, turn))
         with self.room:
             self.taken -= need
             self.room.notify_all()
+        for done in waited:
+            done.result()  # what broke is told
 
     def measure(self, name: str, kind: str, turn: dict[str, str] | None = None) -> None:
         if (name, kind) in self.rows or time.time() > self.end:
@@ -468,6 +471,8 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=120, help="seconds for one run")
     parser.add_argument("--seconds", type=float, default=3600, help="seconds for all")
     options = parser.parse_args()
+    options.memroom = shutil.which(options.memroom) or options.memroom
+    options.memroom = os.path.abspath(options.memroom)  # scripts run in folders of their own
     if options.what == "sources":
         return take_sources(manifest(options.manifest)[0], options.mirrors, options.to)
     if options.what == "rehearse":

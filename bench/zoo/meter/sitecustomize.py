@@ -34,7 +34,8 @@ STATES: list[str] = []
 STEPS = int(os.environ.get("ZOO_STEPS", "0"))
 BY_BACKWARD = os.environ.get("ZOO_COUNT") == "backward"
 RING = os.environ.get("ZOO_RING")
-FIRST, TURNS = 6, 4  # steps before the first turn, and turns
+FIRST = 6  # steps before the first turn
+TURNS = int(os.environ.get("ZOO_TURNS", "4"))
 LEAST, SECONDS = 2, 1.0  # steps and seconds of a turn, after one step that is not timed:
 # what is due after some time is due after every pause
 PATIENCE = 90.0  # seconds after which a turn will not come: another has ended
