@@ -202,7 +202,7 @@ MODELS: dict[str, Callable[[], Made]] = {
         num_encoder_attention_heads=8,
         num_decoder_attention_heads=8,
     ),
-    "plbart": words("PLBartForConditionalGeneration", **both, **heads, **ffn),
+    "plbart": words("PLBartForConditionalGeneration", **both, **heads, **ffn, pad_token_id=0),
     "convbert": words("ConvBertForMaskedLM", **base),
     "funnel": words("FunnelForMaskedLM", d_model=512, block_sizes=[2, 2, 2]),
     "fnet": words("FNetForMaskedLM", hidden_size=768, num_hidden_layers=8),
