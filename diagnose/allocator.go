@@ -10,7 +10,8 @@ import (
 // fragmentWatch sees an allocator that holds much more than the program ever needed at once: free
 // bytes lie in pieces that no request fits into. What the cache holds between steps is no evidence,
 // only what it holds beyond the peak. Where as much was never reserved at all, it harms nobody:
-// there lie work spaces that a library tried in the first steps.
+// there lie work spaces that a library tried in the first steps. Where the limit is not known, it
+// says nothing.
 type fragmentWatch struct {
 	peak  event.Bytes // highest allocated ever seen: the program may reset its own
 	steps int
@@ -31,7 +32,7 @@ func (f *fragmentWatch) step(row event.Step, limit event.Bytes, limits Threshold
 	f.peak = max(f.peak, row.PeakAllocated, row.AtBackward, row.Allocated)
 	idle := row.Reserved - f.peak
 	little := idle < limits.FragmentBytes || float64(idle) < limits.FragmentShare*float64(row.Reserved)
-	if untouched := limit > 0 && limit-row.Reserved > idle; untouched || little {
+	if untouched := limit-row.Reserved > idle; limit == 0 || untouched || little {
 		f.steps = 0
 		return nil
 	}

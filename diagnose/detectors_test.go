@@ -65,6 +65,12 @@ func TestAllocatorFindings(t *testing.T) {
 			t.Errorf("%s: findings %q, want %q", name, got, c.want)
 		}
 	}
+	scattered := steady(100, func(_ int, s *event.Step) { s.Reserved = 7 * event.GiB })
+	for limit, want := range map[event.Bytes]string{0: "", 8 * event.GiB: "fragmentation"} {
+		if got := kindsWithin(limit, scattered); got != want {
+			t.Errorf("reserved beyond the peak, limit %s: findings %q, want %q", limit, got, want)
+		}
+	}
 }
 
 func TestPhaseThatSetsThePeak(t *testing.T) {
