@@ -9,11 +9,11 @@ import (
 	"memroom/event"
 )
 
-// TestFreedBetweenKept: programs on a CPU (torch 2.11, glibc) that keep something at each step under
-// a limit that ended them, with the limit and step, heap, pages, free bytes of malloc, heap at
-// backward and the most that the meters saw, in KiB. What each frees next to what it keeps stays with
-// the process. Forecasts go by what counts against the limit, so the last one comes true; the leak
-// says both figures. Twins that keep a bounded number of things, or nothing, are silent.
+// TestFreedBetweenKept: programs on a CPU (torch 2.11, glibc) that keep something at each step
+// under a limit that ended them: the limit, then step, heap, pages, free bytes of malloc, heap at
+// backward and the most that the meters saw, in KiB. What each frees next to what it keeps stays
+// with the process. Forecasts go by what counts against the limit, so the last one comes true; the
+// leak says both figures. Twins that keep a bounded number of things, or nothing, are silent.
 func TestFreedBetweenKept(t *testing.T) {
 	for id, rows := range seriesIn(t, "testdata/holes.jsonl") {
 		size := func(kib float64) event.Bytes { return event.Bytes(kib) * event.KiB }
@@ -27,7 +27,7 @@ func TestFreedBetweenKept(t *testing.T) {
 				w.Sample(event.Sample{AtMS: int64(250 * i), Anonymous: size(row[5]), Processes: 1})
 			}
 			found := w.Steps(1, nil, []event.Step{{Step: int64(row[0]), Device: event.HostDevice,
-				Duration: time.Second, Heap: size(row[1]), Anonymous: size(row[2]),
+				Duration: 100 * time.Millisecond, Heap: size(row[1]), Anonymous: size(row[2]),
 				InactiveSplit: size(row[3]), AtBackward: size(row[4])}})
 			for _, ask := range w.Asks() {
 				if ask.Do == "heap" {
@@ -68,8 +68,8 @@ func TestFreedBetweenKept(t *testing.T) {
 	}
 }
 
-// TestFreedBetweenKeptOnACard: each step keeps a MiB and leaves four free in segments that are partly
-// in use. That is no growing work, and the end comes when both together reach the limit.
+// TestFreedBetweenKeptOnACard: each step keeps a MiB and leaves four free in segments that are
+// partly in use. That is no growing work, and the end comes when both together reach the limit.
 func TestFreedBetweenKeptOnACard(t *testing.T) {
 	w := NewWatch(DefaultThresholds(), 0)
 	w.SetLimit(1, 0, event.GiB)

@@ -350,6 +350,11 @@ func (h *hostWatch) rose(s event.Sample) {
 	}
 }
 
+// sees reports whether the last readings cover steps of this length.
+func (h *hostWatch) sees(step time.Duration) bool {
+	return len(h.recent) == crestReadings && step < time.Second
+}
+
 // crest is the most that the run held lately: steps are ended by what they need on the way.
 func (h *hostWatch) crest() event.Bytes {
 	if len(h.recent) == 0 {

@@ -219,10 +219,14 @@ func (w *Watch) Forecasts() []Prediction {
 func (w *Watch) step(pid int, p *process, row event.Step) []event.Finding {
 	limit := w.limitOf[place{pid, row.Device}]
 	floor, above := float64(row.Allocated), float64(p.above(row))
-	reserved := float64(row.Reserved - row.InactiveSplit) // what lies between kept parts is not asked for
+	reserved := float64(row.Reserved - row.InactiveSplit) // between kept parts it is not asked for
 	if row.Device == event.HostDevice {
 		floor, above = p.hostFloor(row)
-		reserved, limit = 0, p.heapLimit(w.wall, max(w.host.tree, w.host.crest()-event.Bytes(above)), row)
+		if w.host.sees(p.stepTime) { // temporaries may fit into what is free already
+			above = 0
+		}
+		tree := max(w.host.tree, w.host.crest()-event.Bytes(above))
+		reserved, limit = 0, p.heapLimit(w.wall, tree, row)
 	}
 	working := 0.0
 	// Gradients are there after the step and not before backward, so this can be negative: what
@@ -504,8 +508,8 @@ func (p *process) leakFinding(t Trend, device int) event.Finding {
 	return f
 }
 
-// gap is how a rise counts against the limit: the steps since its onset, what was taken in them, and
-// what of it is kept.
+// gap is how a rise counts against the limit: the steps since its onset, what was taken in them,
+// what of it is kept, and what lies free.
 func (p *process) gap(t Trend) (steps, taken, kept, free float64) {
 	grown := func(points []Point) (by, over float64) {
 		if points = since(points, t.Onset); len(points) > 0 {
@@ -520,8 +524,8 @@ func (p *process) gap(t Trend) (steps, taken, kept, free float64) {
 	return steps, taken, kept, free
 }
 
-// gapes reports whether clearly more is taken than is kept, and most of the rest is seen to lie free
-// in between.
+// gapes reports whether clearly more is taken than is kept, and most of the rest is seen to lie
+// free in between.
 func (p *process) gapes(t Trend) bool {
 	_, taken, kept, free := p.gap(t)
 	return taken > p.limits.Holes*kept && kept > 0 && free >= (taken-kept)/2
@@ -611,7 +615,8 @@ func (p *process) take(row event.Step) {
 	switch {
 	case row.Device != event.HostDevice:
 		p.taken.Add(row.Step, float64(row.Allocated+row.InactiveSplit), split, 0, limits)
-	case p.byHeap && row.Anonymous != p.last.Anonymous: // else it was not read anew
+	// pages are read anew whenever the heap rises
+	case p.byHeap && (row.Anonymous != p.last.Anonymous || row.Heap > p.last.Heap):
 		p.taken.Add(row.Step, float64(row.Anonymous), split, 0, limits)
 	}
 	t := p.taken.trend

@@ -99,8 +99,8 @@ type sizeUnit struct {
 	size uint64
 }
 
-var units = []sizeUnit{{"B", 1}, {"KiB", uint64(KiB)}, {"MiB", uint64(MiB)}, {"GiB", uint64(GiB)}, {"TiB", uint64(TiB)},
-	{"PiB", uint64(PiB)}}
+var units = []sizeUnit{{"B", 1}, {"KiB", uint64(KiB)}, {"MiB", uint64(MiB)},
+	{"GiB", uint64(GiB)}, {"TiB", uint64(TiB)}, {"PiB", uint64(PiB)}}
 
 // inUnit writes a size as a number of units, rounded to two decimals, without zeros at its end.
 func inUnit(size uint64, unit int) string {

@@ -48,7 +48,8 @@ func TestLimitsAreWrittenAsSet(t *testing.T) {
 	}
 }
 
-// TestBesideALimit: two figures of one sentence have one unit, that of the limit as a person set it.
+// TestBesideALimit: two figures of one sentence have one unit, that of the limit as a person set
+// it.
 func TestBesideALimit(t *testing.T) {
 	for want, c := range map[string][2]Bytes{
 		"1198.5MiB of 1200MiB": {1198*MiB + 512*KiB, 1200 * MiB}, "1.17GiB of 2GiB": {1198 * MiB, 2 * GiB},

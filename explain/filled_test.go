@@ -59,8 +59,8 @@ func TestCuresHaveTheirNames(t *testing.T) {
 	}
 }
 
-// TestCuresStandForEveryLine: each line that is blamed gets its own words, under a title that is true
-// of what is written.
+// TestCuresStandForEveryLine: each line that is blamed gets its own words, under a title that is
+// true of what is written.
 func TestCuresStandForEveryLine(t *testing.T) {
 	evidence := []string{"the memory is held by history in /a/gan.py:24 (`history.append(fake)`): 1MiB more",
 		"the memory is held by losses in /a/gan.py:25 (`losses.append(d_loss)`): 1KiB more"}
