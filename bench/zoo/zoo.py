@@ -15,6 +15,7 @@ import concurrent.futures
 import glob
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -41,6 +42,8 @@ print(total - free - torch.cuda.memory_reserved())
 """
 CARD = 125 << 30
 REHEARSED = 3  # steps
+SIZES = ("large", "half")  # a script with the batch that manifest names, and with half of it
+LARGE_STEPS = 3
 PACES = ("alone", "alone-2", "watch", "fit0.65", "hand")  # of which a pace: kind is made
 Row = dict[str, Any]
 
@@ -102,15 +105,21 @@ class Zoo:
             self.context = int(subprocess.check_output([options.python, "-c", CONTEXT]))
         self.rows = read(options.results)
 
-    def prepare(self, name: str) -> Path:
-        """Copies a script's repository, patches it and makes its data, once."""
+    def prepare(self, name: str, size: str = "") -> Path:
+        """Copies a script's repository, patches it and makes its data, once for each size."""
         script = self.scripts[name]
-        place = self.work / name
+        place = self.work / (name + size)
         if (place / ".ready").exists():
             return place
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(Path(self.options.sources) / script["repo"], place)
-        for file, old, new in script.get("patch", []):
+        patch = list(script.get("patch", []))
+        if size:
+            rows = script["large"] // (2 if size == "half" else 1)
+            patch.append(
+                [script["run"], script["rows"], re.sub(r"\d+$", str(rows), script["rows"])]
+            )
+        for file, old, new in patch:
             text = (place / file).read_text()
             if old not in text:
                 raise ValueError("%s: the patch of %s finds nothing" % (name, file))
@@ -159,7 +168,10 @@ class Zoo:
         if (name, kind) in self.rows or time.time() > self.end:
             return
         script = self.scripts[name]
-        place = self.prepare(name)
+        size = next((s for s in SIZES if kind.startswith(s)), "")
+        if size and "large" not in script:
+            return
+        place = self.prepare(name, size)
         command = [self.options.python, *shlex.split(script["run"])]
         if kind.endswith("hand"):
             command += shlex.split(script["hand"])
@@ -201,7 +213,10 @@ class Zoo:
             PYTHONDONTWRITEBYTECODE="1",
             PYTHONWARNINGS="ignore",
         )
-        env |= {"ZOO_OUT": os.path.join(folder, "out.json"), "ZOO_STEPS": str(script["steps"])}
+        steps = script["steps"]
+        if kind.startswith(SIZES):
+            steps = LARGE_STEPS * (2 if kind.startswith("half") else 1)
+        env |= {"ZOO_OUT": os.path.join(folder, "out.json"), "ZOO_STEPS": str(steps)}
         env["ZOO_COUNT"] = script.get("count", "")
         if kind == "rehearse":  # seeded alike, and ended as early where that leaves something out
             env["ZOO_STEPS"] = str(REHEARSED if script.get("cut") else 0)
@@ -214,14 +229,18 @@ class Zoo:
     def around(self, name: str, kind: str) -> list[str]:
         memroom = self.options.memroom
         kind = kind.removeprefix("pace-").removesuffix("-2")
-        if kind in ("alone", "again", "hand"):
+        if kind in ("alone", "again", "hand", "large", "large-again", "half"):
             return []
         if kind in ("watch", "exact"):
             return [memroom, "run", "--summary", "--"]
         if kind == "rehearse":
             steps = ["--steps", str(REHEARSED + bool(self.scripts[name].get("cut")))]
             return [memroom, "plan", "--json", "--gpu", "h200", *steps, "--rehearse", "--"]
-        share, alone = float(kind.removeprefix("fit")), self.rows[name, "alone"]
+        base, share = (
+            ("large" if kind.startswith("large") else "alone"),
+            float(kind.split("fit")[1]),
+        )
+        alone = self.rows[name, base]
         fit = [memroom, "run", "--fit", "--forgetful", "--summary"]
         if "before" in alone:  # of what the steps took
             cap = alone["before"] + int(share * (alone["peak"] - alone["before"]))
@@ -450,6 +469,32 @@ def host_table(rows: dict[tuple[str, str], Row]) -> None:
         print("| " + " | ".join([*cells, ended]) + " |")
 
 
+def large_table(rows: dict[tuple[str, str], Row], scripts: dict[str, Row]) -> None:
+    """Scripts with batches whose activations are what their steps take, under fit."""
+    print(
+        "| script | rows | MiB before, at most, cap | through | losses apart | done | s a batch |"
+    )
+    print("|---|--:|--:|---|--:|---|--:|")
+    for name in sorted({name for name, kind in rows if kind == "large-fit0.7"}):
+        alone, fit, half = (rows.get((name, k), {}) for k in ("large", "large-fit0.7", "half"))
+        before, peak = alone["before"], alone["peak"]
+        cap = before + int(0.7 * (peak - before))
+        far = apart(alone["losses"], fit.get("losses", []))
+        done = "; ".join(t for t in fit.get("said", []) if "freed memory" not in t)
+        spent = [(alone, 1), (fit, 1), (half, 2)]  # batches of half the rows count half
+        times = [
+            "%.1f" % (r["seconds"] * n / (r["steps"] - 1)) if "seconds" in r else "-"
+            for r, n in spent
+        ]
+        cells = [
+            name,
+            str(scripts[name]["large"]),
+            ", ".join(str(b >> 20) for b in (before, peak, cap)),
+        ]
+        cells += ["no" if far is None else "yes", "-" if far is None else "%.0e" % far]
+        print("| " + " | ".join([*cells, done, ", ".join(times)]) + " |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -482,7 +527,8 @@ def main() -> None:
         if options.keep:
             return keep(zoo.rows, options.keep)
         if zoo.host:
-            return host_table(zoo.rows)
+            host_table({k: row for k, row in zoo.rows.items() if not k[1].startswith(SIZES)})
+            return large_table(zoo.rows, zoo.scripts)
         table(zoo.rows, zoo.scripts)
         return sums(zoo.rows, zoo.scripts)
     names = options.only.split(",") if options.only else list(zoo.scripts)
@@ -491,8 +537,9 @@ def main() -> None:
     def one(work: tuple[str, str]) -> None:
         name, kind = work
         try:
-            base = zoo.rows.get((name, "alone"), {})
-            if kind != "rehearse" and kind != "alone" and not base.get("steps"):
+            first = "large" if kind.startswith(SIZES) else "alone"
+            base = zoo.rows.get((name, first), {})
+            if kind != "rehearse" and kind != first and not base.get("steps"):
                 return
             if kind.startswith("pace:"):
                 zoo.pace(name, kind.removeprefix("pace:").split("+"))
