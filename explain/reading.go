@@ -21,7 +21,6 @@ type Facts struct {
 	Tried []string // what the person has tried in vain, in their words
 	Vocab []Number // sizes of vocabularies: printed, or those of a model that is named
 	Said  trace.Said
-	Stated
 	Ran   Program
 	text  string // of the log, lower case, as far as it is kept
 	lines []trace.Line
@@ -348,7 +347,6 @@ func factsIn(log *trace.Log, c *trace.Crash) *Facts {
 	}
 	f.text = all.String()
 	f.Vocab = vocabIn(f.Keys, f.text)
-	f.Stated = statedIn(log.Kept, f.text)
 	if growthSaid.MatchString(f.text) && !slices.Contains(f.Hints.Says, string(CauseLeak)) {
 		f.Hints.Says = append(slices.Clone(f.Hints.Says), string(CauseLeak))
 	}
