@@ -59,7 +59,7 @@ var licences = []licence{
 		func(f *Facts, s Sums, _ *Explanation) bool {
 			return len(f.Crash.Frames) > 0 || s.Mine > 0 || f.Crash.Allocated == nil || s.Beyond >= 2
 		}},
-	{re(`recompute_grad|tf\.function|mixed_precision`), "TensorFlow 2",
+	{re(`recompute_grad|tf\.function|mixed_precision|tf\.data|autotune\.ram`), "TensorFlow 2",
 		func(f *Facts, _ Sums, _ *Explanation) bool { return !firstTensorFlow.MatchString(f.text) }},
 	{re(`dataloader workers|num_workers`), "a loader that ran where it failed, or its setting",
 		func(f *Facts, _ Sums, x *Explanation) bool {

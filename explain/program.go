@@ -141,6 +141,9 @@ type Model struct {
 // weights returns what they take, in 16 bits where nothing is said.
 func (m Model) weights(each float64) event.Bytes { return event.Bytes(m.Billions * 1e9 * each) }
 
+// releases are numbers of three parts and more, which are no sizes: 0.12.0b.
+var releases = re(`\bv?\d+\.\d+\.\d+[\w.-]*`)
+
 // sizedName is the number of weights in the name of a model, with the rest of the name.
 var sizedName = re(`(?:[\w./-]*[a-z_/-])?\b?(?:(\d{1,2})x)?(\d{1,3}(?:\.\d{1,9})?)[ -]?(b|billion)\b(?: [ah]\d00\b)?(?:[-_][\w.-]*)?|[\w./-]*[a-z]-(\d{2,3})m\b`)
 
@@ -169,6 +172,7 @@ var widths = []struct {
 func modelIn(f *Facts) Model {
 	var m Model
 	text := f.text[:min(len(f.text), 64<<10)]
+	text = releases.ReplaceAllString(text, "")
 	for _, found := range sizedName.FindAllStringSubmatch(text, 60) {
 		if strings.Contains(found[0], " a") || strings.Contains(found[0], " h") {
 			continue // 80B A100: a card

@@ -224,9 +224,6 @@ func (job Job) ofRelease(how How) How {
 	if !atLeast(job.Torch, "1.11") {
 		how.Code = strings.ReplaceAll(how.Code, ", use_reentrant=False", "")
 	}
-	if !atLeast(job.Torch, "1.9") {
-		how.Code = strings.ReplaceAll(how.Code, "torch.inference_mode()", "torch.no_grad()")
-	}
 	if !atLeast(job.Torch, "1.10") && strings.Contains(how.Code, "torch.autocast(") {
 		how.Code = ""
 		how.Args = "half precision: NVIDIA's apex (amp), or torch.cuda.amp in PyTorch 1.6 and newer"

@@ -131,7 +131,7 @@ func howEvalOutputs(job Job, _ Setup) How {
 		return How{Code: lines("def validation_step(self, batch, _):",
 			"    self.metric.update(self(batch).argmax(-1), batch['y'])   # no list of outputs")}
 	}
-	return How{Code: lines("with torch.inference_mode():", "    for x, y in loader:",
+	return How{Code: lines("with torch.no_grad():", "    for x, y in loader:",
 		"        predictions.append(model(x).argmax(-1).cpu())   # not the logits, and not on the card")}
 }
 

@@ -106,8 +106,8 @@ func attentions() []*Remedy {
 			Axolotl:      "sdp_attention: true",
 		},
 		code: map[Framework]string{
-			PyTorch: "y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
-			JAX:     "y = jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation='cudnn')",
+			PyTorch: "y = torch.nn.functional.scaled_dot_product_attention(q, k, v)   # is_causal=True in a decoder",
+			JAX:     "y = jax.nn.dot_product_attention(q, k, v, implementation='cudnn')   # is_causal=True in a decoder",
 		},
 	}}
 }

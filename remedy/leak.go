@@ -49,7 +49,7 @@ func memoryLeaks() []*Remedy {
 		args: map[Trainer]string{Transformers: "--per_device_eval_batch_size 1 " +
 			"--eval_accumulation_steps 1   # outputs go to the host as they come"},
 		code: map[Framework]string{PyTorch: lines("model.eval()",
-			"with torch.inference_mode():", "    y = model(x)")},
+			"with torch.no_grad():", "    y = model(x)")},
 	}, {
 		ID:    RemoveHooks,
 		Title: "remove hooks and closures that keep activations",

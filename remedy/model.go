@@ -154,7 +154,7 @@ func smallerModels() []*Remedy {
 		Walls:       onDevice,
 		Frameworks:  torch,
 		Training:    true,
-		code: map[Framework]string{PyTorch: lines("with torch.inference_mode():",
+		code: map[Framework]string{PyTorch: lines("with torch.no_grad():",
 			"    target = teacher(x).logits",
 			"loss = F.kl_div(student(x).logits.log_softmax(-1), target.softmax(-1), reduction='batchmean')")},
 	}}

@@ -127,8 +127,6 @@ func TestWordsOfOldReleases(t *testing.T) {
 	for _, c := range []struct{ torch, code, want string }{
 		{"1.10", "checkpoint(f, x, use_reentrant=False)", "checkpoint(f, x)"},
 		{"1.11", "checkpoint(f, x, use_reentrant=False)", "checkpoint(f, x, use_reentrant=False)"},
-		{"1.8", "with torch.inference_mode():", "with torch.no_grad():"},
-		{"1.9", "with torch.inference_mode():", "with torch.inference_mode():"},
 		{"1.9", "with torch.autocast('cuda'):", ""},
 		{"1.10", "with torch.autocast('cuda'):", "with torch.autocast('cuda'):"},
 		{"1.9", "loss.backward()", "loss.backward()"},

@@ -244,7 +244,7 @@ func memoryOf(text string) event.Where {
 }
 
 // ofNetwork are words of networks that are trained or used.
-var ofNetwork = later(`(?i)\btrain|fine-?tun|\bmodels?\b|\bepochs?\b|\blora\b|inference|\bbatch|backward|gradient|\bloss\b|attention`)
+var ofNetwork = later(`(?i)\btrain|optimi[sz]er|fine-?tun|\bmodels?\b|\bepochs?\b|\blora\b|inference|\bbatch|backward|gradient|\bloss\b|attention`)
 
 // hostFirst are sentences that name host memory as what ran out, whatever else they name.
 var hostFirst = later(`(?i)\b(?:cpu|host|system|main)[ -](?:memory|ram|oom)\b[^.\n]{0,40}(?:oom|out of|full|exhaust|overflow|increas|grow|leak|explo|ris|not enough|insufficient|kill)|(?:out of|oom|exhaust\w*|fills?|eats?|not enough|insufficient)[^.\n]{0,30}\b(?:cpu|host|system|main)[ -](?:memory|ram)|\bkilled\b|内存(?:不足|溢出|爆|泄)`)
@@ -369,7 +369,7 @@ func toldCrash(log *Log, prose []sentence, at int, sure float64) Crash {
 		}
 	}
 	text := all.String()
-	if c.Where == "" && hostMeter.MatchString(text) {
+	if c.Where == "" && (hostMeter.MatchString(text) || isOfHost(s.text)) {
 		c.Where = event.WhereHost
 	}
 	for _, near := range nearest(prose, at) {
@@ -380,7 +380,7 @@ func toldCrash(log *Log, prose []sentence, at int, sure float64) Crash {
 	if c.Where == "" {
 		c.Where = memoryOf(text)
 	}
-	if c.Where == "" && ofNetwork.MatchString(text) {
+	if c.Where == "" && ofNetwork.MatchString(s.text) {
 		c.Where = event.WhereGPU // whose memory is short first
 	}
 	if c.Where == "" {
@@ -401,6 +401,30 @@ func toldCrash(log *Log, prose []sentence, at int, sure float64) Crash {
 	}
 	return c
 }
+
+// isOfHost reports whether a sentence that names no memory can only mean the host's: a program
+// was killed, or took more than any card has.
+func isOfHost(sentence string) bool {
+	if wasKilled.MatchString(sentence) {
+		return true
+	}
+	m := hundreds.FindStringSubmatch(sentence)
+	if m == nil || ofDisk.MatchString(sentence) && !ofAnyMemory.MatchString(sentence) {
+		return false
+	}
+	size := parseSize(m[1], "GB")
+	return size != nil && *size > largestCard
+}
+
+// largestCard is more than one card has, and less than hosts and jobs ask for.
+const largestCard = 150_000_000_000
+
+var (
+	wasKilled = later(`(?i)\b(?:was|be|been|is|are|got|gets?|being|says?|prints?|displays?|` +
+		`shows?) ["']?killed\b|^killed\b`)
+	hundreds    = later(`(?i)\b(\d{3,4}) ?g(?:i?b|ig\w*)?\b`)
+	ofAnyMemory = later(`(?i)\b(?:memory|ram)\b`)
+)
 
 // tracebackIn returns the last traceback of a text whose message was cut off.
 func tracebackIn(kept []Line) ([]event.Frame, []string) {
