@@ -83,7 +83,7 @@ func (p *picture) compose(f *follower, columns, rows int) []string {
 			})...)
 	}
 	if m := f.last.Machine; m != nil && m.ShmUsed > 0 {
-		lines = append(lines, clip(fmt.Sprintf("/dev/shm     %s of %s", m.ShmUsed, m.ShmTotal),
+		lines = append(lines, clip(fmt.Sprintf("/dev/shm     %s", m.ShmUsed.Of(m.ShmTotal)),
 			columns))
 	}
 	if f.step.Step.Step > 0 {
@@ -120,7 +120,7 @@ func (p *picture) kindLines(name string, f *follower, columns int,
 	} else if share > 0.75 {
 		color = yellow
 	}
-	text := fmt.Sprintf("%s  %s of %s (%.0f %%)", name, used, wall, 100*share)
+	text := fmt.Sprintf("%s  %s (%.0f %%)", name, used.Of(wall), 100*share)
 	values := make([]float64, 0, len(f.history))
 	for _, s := range f.history {
 		if u, w := read(s); w > 0 {

@@ -200,11 +200,11 @@ func wallOf(run event.Run, s event.Sample) event.Bytes {
 // line is the state of the run in one line.
 func (f *follower) line() string {
 	parts := []string{fmt.Sprintf("%s  %s", f.folder.ID, report.Span(float64(f.last.AtMS)/1000))}
-	parts = append(parts, fmt.Sprintf("host %s of %s (%s)", f.last.Unreclaimable(),
-		f.hostWall(), event.Count(f.last.Processes, "process")))
+	parts = append(parts, fmt.Sprintf("host %s (%s)", f.last.Unreclaimable().Of(f.hostWall()),
+		event.Count(f.last.Processes, "process")))
 	for _, d := range f.last.Devices {
-		parts = append(parts, fmt.Sprintf("%s %s of %s, %d %% busy", clip(d.Name, 80), d.Used,
-			d.Total, d.Utilisation))
+		parts = append(parts, fmt.Sprintf("%s %s, %d %% busy", clip(d.Name, 80),
+			d.Used.Of(d.Total), d.Utilisation))
 	}
 	if f.step.Step.Step > 0 {
 		parts = append(parts, fmt.Sprintf("step %d, %.3g/s", f.step.Step.Step, f.stepRate))

@@ -117,8 +117,8 @@ func (w *Watch) Checkpoint(pid int, c Checkpoint) []event.Finding {
 	w.loads["ranks"] = true
 	return []event.Finding{{Kind: "checkpoint", Detail: "ranks_load",
 		Severity: event.SeverityWarning, Bytes: sum, Confidence: 0.85,
-		Title: fmt.Sprintf("each of %d processes loads the whole checkpoint into host memory: %s of "+
-			"%s (%s)", len(w.loaded), sum, w.wall, where),
+		Title: fmt.Sprintf("each of %d processes loads the whole checkpoint into host memory: %s (%s)",
+			len(w.loaded), sum.Of(w.wall), where),
 		Remedies: []string{"load_once", "shard_at_load"}}}
 }
 

@@ -544,11 +544,11 @@ func TestFeedingIsReported(t *testing.T) {
 		liveCase
 		sums [2]string // in the record, of the small and of the large one
 	}{
-		"torch": {feedsTorch, liveCase{says: []string{"576.01MiB of 2GiB of host memory",
+		"torch": {feedsTorch, liveCase{says: []string{"0.56GiB of 2GiB of host memory",
 			"2 workers x 12 batches x 24MiB", "feeds.py:13", "prefetch_factor"},
 			remedies: []string{"dataloader_workers"}},
 			[2]string{"2 workers x 1 batch x 24MiB", "2 workers x 12 batches x 24MiB"}},
-		"tensorflow": {feedsTensorFlow, liveCase{says: []string{"750MiB of 2GiB",
+		"tensorflow": {feedsTensorFlow, liveCase{says: []string{"0.73GiB of 2GiB",
 			"tf.data shuffle: 1000 x 768KiB", "feeds.py:7", "buffer_size"},
 			remedies: []string{"shuffle_buffer"}}, [2]string{"20 x 768KiB", "1000 x 768KiB"}},
 		"datasets": {feedsDatasets, liveCase{says: []string{"of 2GiB",
@@ -890,7 +890,7 @@ func (c liveCase) ofTwoRanks(w *workshop, python, script string) {
 // parts are not.
 func TestEveryRankReadsTheFile(t *testing.T) {
 	liveCase{kind: "checkpoint", says: []string{"each of 2 processes reads the whole of " +
-		"part-all.npy into host memory: 320MiB of 1.46GiB (ranks.py:14)"},
+		"part-all.npy into host memory: 320MiB of 1500MiB (ranks.py:14)"},
 		remedies: []string{"map_file"}}.ofTwoRanks(newWorkshop(t, ourselves),
 		testenv.Python(t, "torch", "numpy"), ranksRead)
 }
@@ -900,7 +900,7 @@ func TestEveryRankReadsTheFile(t *testing.T) {
 // is no finding.
 func TestEveryRankLoadsTheCheckpoint(t *testing.T) {
 	liveCase{kind: "checkpoint", says: []string{"each of 2 processes loads the whole checkpoint " +
-		"into host memory: 320", "of 1.46GiB (ranks.py:15)"},
+		"into host memory: 320", "of 1500MiB (ranks.py:15)"},
 		remedies: []string{"load_once"}}.ofTwoRanks(newWorkshop(t, ourselves),
 		testenv.Python(t, "torch"), ranksResume)
 }

@@ -818,9 +818,10 @@ func TestFilesOfOneStream(t *testing.T) {
 		return Field{Column: table.Column{Name: "a", Kind: table.List, DType: dtype, Width: width}}
 	}
 	text := Field{Column: table.Column{Name: "a", Kind: table.Text}}
-	any := fixed("<f8", 8)
-	any.Any = true
+	empty := fixed("<f8", 8) // of a file without rows
+	empty.Any = true
 	holes := func(f Field) Field { f.Null = true; return f }
+	any := holes(empty)
 	for _, c := range []struct {
 		x, y Field
 		want string // dtype and whether rows are missing; "" is an error
@@ -832,6 +833,7 @@ func TestFilesOfOneStream(t *testing.T) {
 		{fixed("<i4", 4), fixed("<f4", 4), "<f8 false"},
 		{fixed("<i8", 8), fixed("<u8", 8), "<f8 false"},
 		{fixed("<i4", 4), any, "<i4 true"},
+		{fixed("<i4", 4), empty, "<i4 false"},
 		{any, text, " true"},
 		{list("<i8", 8), list("<f8", 8), "<f8 false"},
 		{list("<i4", 4), list("<f8", 8), ""},
