@@ -13,7 +13,7 @@ import (
 // under a limit that ended them: the limit, then step, heap, pages, free bytes of malloc, heap at
 // backward and the most that the meters saw, in KiB. What each frees next to what it keeps stays
 // with the process. Forecasts go by what counts against the limit, so the last one comes true; the
-// leak says both figures. Twins that keep a bounded number of things, or nothing, are silent.
+// leak names both figures. Twins that keep a bounded number of things, or nothing, are silent.
 func TestFreedBetweenKept(t *testing.T) {
 	for id, rows := range seriesIn(t, "testdata/holes.jsonl") {
 		size := func(kib float64) event.Bytes { return event.Bytes(kib) * event.KiB }

@@ -531,7 +531,7 @@ func (p *process) gapes(t Trend) bool {
 	return taken > p.limits.Holes*kept && kept > 0 && free >= (taken-kept)/2
 }
 
-// between says what counts against the limit, where that is more than what is kept.
+// between adds to a finding what counts against the limit, where that is more than what is kept.
 func (p *process) between(f *event.Finding, t Trend) {
 	if p.gaping = p.gapes(t); !p.gaping {
 		return

@@ -112,12 +112,6 @@ type Advice struct {
 // unknown.
 type Saving func(*remedy.Remedy) (low, high event.Bytes, ok bool)
 
-// ExplainLog explains the crash in a log. It returns nil if the log shows none. The saving may be
-// nil.
-func ExplainLog(log *trace.Log, saving Saving) *Explanation {
-	return Explain(Material{Logs: []*trace.Log{log}, Planned: saving})
-}
-
 func explainLog(log *trace.Log, setup *remedy.Setup, run event.Run, saving Saving) *Explanation {
 	first := log.First()
 	if first < 0 {

@@ -89,7 +89,7 @@ func explainFile(t *testing.T, path string) *explain.Explanation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := explain.ExplainLog(log, nil)
+	x := explain.Explain(explain.Material{Logs: []*trace.Log{log}})
 	if x == nil {
 		x = explain.NothingFound()
 	}

@@ -133,7 +133,7 @@ func TestNothingThatIsOnIsSuggested(t *testing.T) {
 	log := logOf(t, `python train.py --batch_size 1 --gradient_checkpointing --bf16
 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which 1.01 GiB is free. Of the allocated memory 21.00 GiB is allocated by PyTorch, and 312.00 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.`)
-	x := explain.ExplainLog(log, nil)
+	x := explain.Explain(explain.Material{Logs: []*trace.Log{log}})
 	for _, a := range x.Remedies {
 		if slices.Contains([]remedy.ID{remedy.MicroBatch, remedy.Checkpointing,
 			remedy.MixedPrecision, remedy.ExpandableSegments}, a.ID) {
@@ -157,7 +157,7 @@ func TestTheFullCardIsNotRecommended(t *testing.T) {
 			"in use. Of the allocated memory 3.00 GiB is allocated by PyTorch, and 200.00 MiB is reserved by " +
 			"PyTorch but unallocated.",
 	} {
-		x := explain.ExplainLog(logOf(t, text), nil)
+		x := explain.Explain(explain.Material{Logs: []*trace.Log{logOf(t, text)}})
 		if x.Cause != explain.CauseNeighbour || x.Remedies[0].ID != remedy.FreeNeighbour {
 			t.Fatalf("%s: %+v", name, x)
 		}
@@ -264,9 +264,9 @@ func TestWhatWasSeenLiveIsTheExplanation(t *testing.T) {
 
 // TestJAXIsSpokenToAsJAX: no advice names TensorFlow or a way of --fit that does not reach JAX.
 func TestJAXIsSpokenToAsJAX(t *testing.T) {
-	x := explain.ExplainLog(logOf(t,
-		"jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to "+
-			"allocate 12582912 bytes."), nil)
+	log := logOf(t, "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while "+
+		"trying to allocate 12582912 bytes.")
+	x := explain.Explain(explain.Material{Logs: []*trace.Log{log}})
 	share := ""
 	for _, a := range x.Remedies {
 		if strings.Contains(a.Title, "TensorFlow") || a.How.Fit != "" {

@@ -148,7 +148,7 @@ func TestMegabytesOnOneLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := explain.ExplainLog(read, nil)
+	x := explain.Explain(explain.Material{Logs: []*trace.Log{read}})
 	if x == nil || x.Detail != "longest_batch" || x.Requested == nil ||
 		!strings.Contains(strings.Join(x.Evidence, " "), "39,999 steps") {
 		t.Errorf("%+v", x)

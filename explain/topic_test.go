@@ -16,7 +16,7 @@ func explainText(t *testing.T, text string) *Explanation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := ExplainLog(log, nil)
+	x := Explain(Material{Logs: []*trace.Log{log}})
 	if x == nil {
 		t.Fatalf("nothing was recognised in %q", text)
 	}

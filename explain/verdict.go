@@ -57,8 +57,7 @@ var openings = []opening{
 	{"the program's own cap", situated("own_cap"),
 		"The program's own cap on the card's memory was reached"},
 	{"words of a heap", situated("heap"), "The limit of the program's own heap was reached"},
-	{"a mapping that was refused", situated("mappings"), "Host memory was refused to the " +
-		"process"},
+	{"a mapping that was refused", situated("mappings"), "Host memory was refused to the process"},
 	{"a shared mapping that was refused", situated("shm_map", "map_count"),
 		"Shared memory could not be had"},
 	{"locked host memory, or WSL", situated("pinned", "wsl"), "CUDA could not get memory"},
@@ -81,23 +80,19 @@ var openings = []opening{
 		"A worker process died, probably because host memory ran out"},
 	{"a worker that is gone, and no reason", allOf(ofKind("pool_worker"), unsure),
 		"A worker process died, perhaps because host memory ran out"},
-	{"CUDA's refusal without a figure", allOf(ofKind("torch_raw"), func(c *trace.Crash,
-		_ judged) bool {
+	{"CUDA's refusal without a figure", allOf(ofKind("torch_raw"), func(c *trace.Crash, _ judged) bool {
 		return c.Requested == nil && c.Capacity == nil && c.Allocated == nil && c.Free == nil
 	}), "CUDA was refused memory"},
-	{"a person's words about a memory that they do not name", allOf(ofKind(trace.KindTold),
-		within(event.WhereUnknown)),
+	{"a person's words about a memory that they do not name", allOf(ofKind(trace.KindTold), within(event.WhereUnknown)),
 		"By its words memory ran out"},
-	{"a person's words about how much is taken, and no end", allOf(ofKind(trace.KindTold),
-		func(c *trace.Crash,
-			_ judged) bool {
-			return c.Sure < 0.55
-		}), "By its words it takes more memory than it should, and no end for lack of it is shown"},
-	{"a person's words about a rise, and no end", allOf(ofKind(trace.KindTold),
-		func(c *trace.Crash,
-			_ judged) bool {
-			return c.Sure < 0.6
-		}), "By its words memory grows, and no end for lack of it is shown"},
+	{"a person's words about how much is taken, and no end", allOf(ofKind(trace.KindTold), func(c *trace.Crash,
+		_ judged) bool {
+		return c.Sure < 0.55
+	}), "By its words it takes more memory than it should, and no end for lack of it is shown"},
+	{"a person's words about a rise, and no end", allOf(ofKind(trace.KindTold), func(c *trace.Crash,
+		_ judged) bool {
+		return c.Sure < 0.6
+	}), "By its words memory grows, and no end for lack of it is shown"},
 	{"a person's words about host memory", allOf(ofKind(trace.KindTold), func(c *trace.Crash,
 		_ judged) bool {
 		return onHost(c)
@@ -108,8 +103,7 @@ var openings = []opening{
 		"By its words shared memory ran out"},
 	{"a person's words about a card", ofKind(trace.KindTold),
 		"By its words the card ran out of memory"},
-	{"words of a TPU's memory", allOf(within(event.WhereGPU), func(c *trace.Crash,
-		_ judged) bool {
+	{"words of a TPU's memory", allOf(within(event.WhereGPU), func(c *trace.Crash, _ judged) bool {
 		return ofTPU.MatchString(c.Text)
 	}), "The memory of the TPU PROBABLY ran out"},
 	{"a refusal of the card", within(event.WhereGPU), "The card PROBABLY ran out of memory"},
@@ -119,8 +113,7 @@ var openings = []opening{
 	{"words of a job's limit", within(event.WhereCgroup),
 		"PROBABLY the job's own limit on host memory was reached"},
 	{"words of host memory", within(event.WhereHost), "PROBABLY host memory ran out"},
-	{"words of memory", func(*trace.Crash, judged) bool { return true }, "PROBABLY memory " +
-		"ran out"},
+	{"words of memory", func(*trace.Crash, judged) bool { return true }, "PROBABLY memory ran out"},
 }
 
 func ofCause(cause Cause) func(*trace.Crash, judged) bool {
@@ -198,12 +191,10 @@ func figures(c *trace.Crash) string {
 	case c.Free != nil && c.Allocated == nil:
 		parts = append(parts, c.Free.String()+" were free")
 	case c.Pooled && c.Allocated != nil && c.Capacity != nil:
-		parts = append(parts, fmt.Sprintf("%s of the %s that TensorFlow may take were in "+
-			"use", *c.Allocated,
+		parts = append(parts, fmt.Sprintf("%s of the %s that TensorFlow may take were in use", *c.Allocated,
 			*c.Capacity))
 	case c.Allocated != nil && c.Capacity != nil:
-		parts = append(parts, fmt.Sprintf("%s of %s were %s", *c.Allocated, *c.Capacity,
-			heldBy(c)))
+		parts = append(parts, fmt.Sprintf("%s of %s were %s", *c.Allocated, *c.Capacity, heldBy(c)))
 	case c.Capacity != nil:
 		parts = append(parts, fmt.Sprintf("the limit is %s", *c.Capacity))
 	case c.Allocated != nil && onHost(c) && (c.Process != "" || c.Kind == "torch_worker"):
@@ -214,9 +205,8 @@ func figures(c *trace.Crash) string {
 	return strings.Join(parts, ", ")
 }
 
-// heldBy says whose figure it is: the kernel prints that of the process that it killed,
-// which may be
-// one of many.
+// heldBy returns whose figure it is: the kernel prints that of the process that it killed, which
+// may be one of many.
 func heldBy(c *trace.Crash) string {
 	if c.Kind == "kernel_kill" || c.Kind == "torch_worker" {
 		return "held by the process that was killed"
@@ -270,13 +260,11 @@ func nextCommand(c *trace.Crash, h *trace.Hints, j judged) string {
 	case c.Kind == "serving_cache" || h.Trainer == "vllm" && onCard(c):
 		return "memroom plan MODEL --gpu SIZE   # what the weights need"
 	case c.Framework == "slurm" || c.Framework == "kubernetes":
-		return "memroom run -- YOUR COMMAND   # inside the job: records which process " +
-			"grows, and how fast"
+		return "memroom run -- YOUR COMMAND   # inside the job: records which process grows, and how fast"
 	case onHost(c):
 		return "memroom run -- YOUR COMMAND   # records which process grows, and how fast"
 	case c.Framework == "pytorch" && c.Where == event.WhereGPU:
-		return "memroom run -- YOUR COMMAND   # records what fills the card, with the line " +
-			"of code, and " +
+		return "memroom run -- YOUR COMMAND   # records what fills the card, with the line of code, and " +
 			"takes a snapshot when it is full"
 	}
 	return "memroom run -- YOUR COMMAND   # records what fills the memory"

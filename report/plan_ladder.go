@@ -117,7 +117,7 @@ func DeviceMap(w io.Writer, m *plan.DeviceMap) error {
 	return err
 }
 
-// idleCards says how many cards a map leaves empty, and what uses them.
+// idleCards returns lines about cards that a map leaves empty, and what uses them.
 func idleCards(m *plan.DeviceMap) []string {
 	idle := 0
 	for _, d := range m.Devices {

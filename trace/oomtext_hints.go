@@ -66,8 +66,7 @@ var hintWords = []entry{
 	{words: []string{"ray.exceptions", "raylet", "import ray", "ray.tune"}, hint: saw("ray")},
 	{words: []string{"transformers/trainer", "trainingarguments", "per_device_train_batch_size"},
 		hint: trainer("transformers")},
-	{words: []string{"lightning/", "pytorch_lightning", "lightning.pytorch", "gpu " +
-		"available: true",
+	{words: []string{"lightning/", "pytorch_lightning", "lightning.pytorch", "gpu available: true",
 		"auto_scale_batch_size", "scale_batch_size("},
 		hint: trainer("lightning")},
 	{words: []string{"deepspeed/", "train_micro_batch_size_per_gpu", "[deepspeed"},
@@ -76,14 +75,12 @@ var hintWords = []entry{
 	{words: []string{"torchtune/"}, hint: trainer("torchtune")},
 	{words: []string{"axolotl"}, hint: trainer("axolotl")},
 	{words: []string{"keras/engine", "keras/src", "model.fit", "tf.keras", "import keras",
-		"from keras", "keras.models", "keras\\engine", "keras\\src", "keras/utils",
-		"keras/backend"},
+		"from keras", "keras.models", "keras\\engine", "keras\\src", "keras/utils", "keras/backend"},
 		hint: trainer("keras")},
 	{words: []string{"sd-scripts", "kohya_ss", "kohya-ss", "fluxtrainer", "バッチサイズ",
 		"library/train_util",
 		"library\\train_util"}, hint: trainer("kohya")},
-	{words: []string{"llamafactory", "llama-factory", "llama_factory", "llmtuner",
-		"finetuning_type"},
+	{words: []string{"llamafactory", "llama-factory", "llama_factory", "llmtuner", "finetuning_type"},
 		hint: trainer("llamafactory")},
 	{words: []string{"ultralytics", "yolo task=", "yolo detect train", "yolo segment train",
 		"imgsz="}, hint: trainer("ultralytics")},
@@ -93,18 +90,15 @@ var hintWords = []entry{
 	{words: []string{"per gpu", "per card", "per device", "on each gpu", "on each card"},
 		hint: hintOneEach},
 	{words: []string{"batch_size", "batch-size", "batch size", "batchsize", "ims_per_batch",
-		"--batch", "batch=", "samples_per_gpu", "imgs_per_gpu", "images_per_gpu",
-		"minibatch", "--bsz ",
+		"--batch", "batch=", "samples_per_gpu", "imgs_per_gpu", "images_per_gpu", "minibatch", "--bsz ",
 		"gradient_accumulation_steps"}, hint: hintBatch},
 	{words: []string{"max_seq_len", "seq_length", "sequence_len", "max_length", "block_size",
 		"--seq_len"}, hint: hintSeq},
 	{words: []string{"world_size", "nproc_per_node", "num_processes"}, hint: hintRanks},
 	{words: []string{"mps_high_watermark_ratio"}, hint: hintWatermark},
 	{words: []string{"expandable_segments:true", "max_split_size_mb:"}, hint: hintAllocConf},
-	{words: []string{"torch.__version__", "torch version", "torch==", "torch=="},
-		hint: hintTorch},
-	{words: []string{"loading checkpoint shards", "load_tensors:", "from_pretrained",
-		"from_preset",
+	{words: []string{"torch.__version__", "torch version", "torch==", "torch=="}, hint: hintTorch},
+	{words: []string{"loading checkpoint shards", "load_tensors:", "from_pretrained", "from_preset",
 		"loading safetensors"}, follow: phase("load")},
 	{words: []string{"loading model", "loading checkpoint from", "loading weights"},
 		follow: announced("load")},
@@ -126,23 +120,19 @@ var hintWords = []entry{
 	{words: []string{"memory keeps", "keeps increasing",
 		"keeps growing", "memory usage increases", "memory grows", "grows over time",
 		"slowly increas", "creeps up", "creep up", "steady increase", "steadily increas",
-		"steadily grow", "gradually increas", "keeps rising", "keep increasing", "memory " +
-			"accumulates",
+		"steadily grow", "gradually increas", "keeps rising", "keep increasing", "memory accumulates",
 		"increases every epoch", "increases each epoch", "grows every epoch", "grows with every"},
 		hint: says("leak")},
 	{words: []string{"grows during", "grows while", "growing during", "growing while",
 		"increases during", "increases while", "rises during", "grows steadily", "grow steadily",
-		"growing steadily", "grows slowly", "grew steadily", "grew slowly", "grows until",
-		"grew until",
+		"growing steadily", "grows slowly", "grew steadily", "grew slowly", "grows until", "grew until",
 		"increases steadily", "increased steadily", "increases slowly", "increases until",
 		"rises steadily", "rises slowly", "rises until", "climbs steadily", "climbs slowly",
 		"climbs until"}, hint: saysRise},
 	{words: []string{"is increasing", "was increasing", "keep increas", "increases with",
 		"increase with",
-		"is growing", "keep growing", "grows with", "goes up with", "goes up after", "goes " +
-			"up every",
-		"never comes down", "never goes down", "more and more", "increasing during",
-		"increases linearly",
+		"is growing", "keep growing", "grows with", "goes up with", "goes up after", "goes up every",
+		"never comes down", "never goes down", "more and more", "increasing during", "increases linearly",
 		"release the memory", "free the memory",
 		"持续上涨", "逐渐增加", "逐渐增长", "逐渐上升", "一直增加", "不断增加", "越来越大", "持续增长"}, hint: saysRise},
 	{words: []string{"reduce batch", "reduce the batch", "smaller batch", "decrease batch",
@@ -159,8 +149,7 @@ var hintWords = []entry{
 		"load all data", "read_csv", "np.load(", "from_tensor_slices", "pickle.load"},
 		hint: says("host_data")},
 	{words: []string{"chunks of size"}, hint: hintChunk},
-	{words: []string{"{'loss'", "running training", "train_loss", "epoch 1", "epoch: 1",
-		"epoch [",
+	{words: []string{"{'loss'", "running training", "train_loss", "epoch 1", "epoch: 1", "epoch [",
 		"epoch: [",
 		"training_step"}, follow: phase("train")},
 	{words: []string{"global_step"}, follow: func(h *hintCollector, p *passage) {
@@ -222,8 +211,7 @@ func says(what string) func(*hintCollector, *passage) {
 			h.SaidOf = map[string]string{}
 		}
 		if h.SaidOf[what] == "" && !strings.HasSuffix(line, "...") { // else announced, and then done
-			if at := strings.Index(strings.ToLower(line), p.word); at > saidLine/4 &&
-				at < len(line) {
+			if at := strings.Index(strings.ToLower(line), p.word); at > saidLine/4 && at < len(line) {
 				line = "... " + strings.ToValidUTF8(line[at-saidLine/4:], "")
 			}
 			h.SaidOf[what] = cut(line, saidLine)

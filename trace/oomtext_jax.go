@@ -68,8 +68,7 @@ var (
 )
 
 // emptyTensor explains a refusal of zero bytes.
-const emptyTensor = "0 bytes were refused: no shortage, but an empty tensor that the " +
-	"compiler or a library does " +
+const emptyTensor = "0 bytes were refused: no shortage, but an empty tensor that the compiler or a library does " +
 	"not take"
 
 // xlaPadding is XLA's line about an array that its layout makes larger.
@@ -93,8 +92,7 @@ func readJAX(p *passage) *Crash {
 			What: emptyTensor}
 	}
 	c := &Crash{Class: Exhausted, Sure: 0.97, Where: event.WhereGPU, Framework: "jax"}
-	if xlaHostSide.MatchString(t) || xlaOnCPU.MatchString(strings.Join(append(p.above(60),
-		t), "\n")) {
+	if xlaHostSide.MatchString(t) || xlaOnCPU.MatchString(strings.Join(append(p.above(60), t), "\n")) {
 		c.Where = event.WhereHost
 	}
 	c.Requested = firstSize(sizeIn(xlaExact, t), sizeIn(xlaAsked, t), sizeIn(xlaTensor, t))

@@ -58,8 +58,7 @@ func sayWhen(log *Log, prose []sentence) {
 				continue
 			}
 			for c := range log.Crashes {
-				if crash := &log.Crashes[c]; crash.Class == Exhausted &&
-					crash.Signs[m.sign] == "" {
+				if crash := &log.Crashes[c]; crash.Class == Exhausted && crash.Signs[m.sign] == "" {
 					crash.Signs.put(m.sign, cut(words, 60))
 				}
 			}

@@ -21,9 +21,7 @@ func TestMoments(t *testing.T) {
 		"Evaluation is switched on by --evaluate":                       "",
 		"the model was loaded yesterday; it crashes in step 3":          "",
 	} {
-		log,
-			err := ReadLog(strings.NewReader("A report\n\n" + text + "\n\nCUDA out of memory. " +
-			"Tried to allocate 2.00 GiB\n"))
+		log, err := ReadLog(strings.NewReader("A report\n\n" + text + "\n\nCUDA out of memory. Tried to allocate 2.00 GiB\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,9 +44,7 @@ func TestPhaseIsAnnounced(t *testing.T) {
 		"I had to stop the run right before saving the model":      "",
 		"My notebook has one more cell for loading model variants": "",
 	} {
-		log,
-			err := ReadLog(strings.NewReader(text + "\nCUDA out of memory. Tried to allocate " +
-			"2.00 GiB\n"))
+		log, err := ReadLog(strings.NewReader(text + "\nCUDA out of memory. Tried to allocate 2.00 GiB\n"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -92,8 +92,7 @@ func proseIn(lines []Line) []sentence {
 				end = at[1]
 			}
 			if s := strings.TrimSpace(text[:end]); s != "" {
-				all = append(all, sentence{text: cut(s, longSentence), line: from,
-					title: began <= titleLines})
+				all = append(all, sentence{text: cut(s, longSentence), line: from, title: began <= titleLines})
 			}
 			text = text[end:]
 		}
@@ -103,8 +102,7 @@ func proseIn(lines []Line) []sentence {
 		if i == 0 {
 			l.Text = titleTag.ReplaceAllString(l.Text, "")
 		}
-		if fenced.MatchString(l.Text) || sourceLine.MatchString(l.Text) ||
-			codeLine.MatchString(l.Text) {
+		if fenced.MatchString(l.Text) || sourceLine.MatchString(l.Text) || codeLine.MatchString(l.Text) {
 			flush()
 			continue
 		}
@@ -185,8 +183,8 @@ func (s *sentence) supposes(is *expression) bool {
 func (s *sentence) asserts(from, to int) bool {
 	before, inside, after := s.text[:from], s.text[from:to], s.text[to:]
 	if asksWhether.MatchString(after) || strings.HasSuffix(strings.TrimSpace(s.text), "?") &&
-		questions.MatchString(s.text) || commands.MatchString(s.text) ||
-		wentOn.MatchString(s.text) || triedLess.MatchString(s.text) {
+		questions.MatchString(s.text) || commands.MatchString(s.text) || wentOn.MatchString(s.text) ||
+		triedLess.MatchString(s.text) {
 		return false
 	}
 	if (unlikely.MatchString(before) || guessed.MatchString(before)) &&
@@ -338,8 +336,7 @@ func killedUnsaid(log *Log, prose []sentence) *Crash {
 			continue
 		}
 		c := toldCrash(log, prose, i, toldPerhaps)
-		c.Kind, c.What = "bare_kill", "killed by SIGKILL without a reason; memory is the "+
-			"usual one"
+		c.Kind, c.What = "bare_kill", "killed by SIGKILL without a reason; memory is the usual one"
 		if !killed {
 			c.Kind, c.Sure, c.What = "kernel_died", 0.5, readKernelDied(nil).What
 		}

@@ -11,20 +11,14 @@ import (
 // somewhere near it.
 func TestWhoseMemory(t *testing.T) {
 	for text, want := range map[string]event.Where{
-		"terminate called after throwing an instance of 'std::bad_alloc'\n  what():  " +
-			"std::bad_alloc\n" +
+		"terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n" +
 			"+ nvidia-smi\nCUDA Version: 12.2": event.WhereHost,
-		"terminate called: std::bad_alloc: CUDA error at: " +
-			"rmm/mr/device/pool.hpp": event.WhereGPU,
-		"import jax\nXlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating " +
-			"68719476736 bytes.": event.WhereHost,
-		"WARNING: No GPU/TPU found, falling back to " +
-			"CPU.\njaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: " +
+		"terminate called: std::bad_alloc: CUDA error at: rmm/mr/device/pool.hpp":                      event.WhereGPU,
+		"import jax\nXlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 68719476736 bytes.": event.WhereHost,
+		"WARNING: No GPU/TPU found, falling back to CPU.\njaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: " +
 			"Out of memory while trying to allocate 68719476736 bytes.": event.WhereHost,
-		"import jax\nXlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to " +
-			"allocate 68719476736 bytes.": event.WhereGPU,
-		"Building the features fails\n\nnumpy can not allocate 96 G memory for them. I have " +
-			"a GPU with 8 GB.": event.WhereHost,
+		"import jax\nXlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 68719476736 bytes.": event.WhereGPU,
+		"Building the features fails\n\nnumpy can not allocate 96 G memory for them. I have a GPU with 8 GB.":        event.WhereHost,
 	} {
 		log, err := ReadLog(strings.NewReader(text + "\n"))
 		if err != nil {
@@ -56,8 +50,7 @@ func TestSizeOfADisk(t *testing.T) {
 // TestFlagsAreNoProse: what a command sets is no word of the person.
 func TestFlagsAreNoProse(t *testing.T) {
 	log, err := ReadLog(strings.NewReader("Out of memory with four cards\n\n" +
-		"I get an out of memory error when I start it with main.py --resume --save-best " +
-		"--workers 8 /data/eval/run.\n"))
+		"I get an out of memory error when I start it with main.py --resume --save-best --workers 8 /data/eval/run.\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

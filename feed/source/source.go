@@ -154,7 +154,7 @@ func openLocal(name string) (File, error) {
 	return l, f.Close()
 }
 
-// unreadable says in words of its own why a file cannot be opened.
+// unreadable returns why a file cannot be opened, in words of our own.
 func unreadable(name string, err error) error {
 	var path *fs.PathError
 	switch {
